@@ -1,0 +1,77 @@
+/* kernels.h - the table of kernels that the running CPU can use.
+ *
+ * Every kernel gives the same bytes as the plain C definition in src/format. A *run* is n weights
+ * of one row that starts at a tile boundary; n is a multiple of TILE unless the run ends the row.
+ * Long rows may be cut into several runs, so that memory stays small; streams carry on.
+ * BF16 weights are little-endian at any alignment. No kernel allocates.
+ */
+#ifndef BINADE_CPU_KERNELS_H
+#define BINADE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/tile.h"
+
+/* Where Rice bits go, LSB first. Bits below nacc (0..7 between runs) wait in acc. Kernels may write
+ * STREAM_SLACK bytes past the end of what they produce. A row ends with bit_sink_end_row. */
+struct bit_sink {
+    uint8_t *next;
+    uint64_t acc;
+    unsigned nacc;
+};
+
+/* Where Rice bits come from: bit `pos` of `base`; a run may not pass bit `end`. STREAM_SLACK bytes
+ * behind bit `end` must be readable (their value does not matter). */
+struct bit_source {
+    const uint8_t *base;
+    uint64_t pos, end; /* bits */
+};
+
+/* What a decoder found wrong; 0 is success. */
+enum stream_fault {
+    STREAM_OK = 0,
+    STREAM_BAD_META, /* reserved bits, width or qmax outside the format */
+    STREAM_SHORT,    /* codes or escapes end too early */
+};
+
+struct cpu_kernels {
+    const char *name; /* "avx512", "avx2", "neon", "plain" */
+
+    /* counts[e] += how often exponent e occurs among the n weights. */
+    void (*count_exponents)(const uint8_t *bf16, size_t n, uint64_t counts[256]);
+
+    /* Format 2. Writes raw[n], meta[ceil(n/TILE)] and appends the tiles' bits to *sink.
+     * rank_of[e] is the rank of exponent e; every exponent that occurs must have its own. */
+    void (*rice_encode)(const uint8_t *bf16, size_t n, const uint8_t rank_of[256], uint8_t *raw,
+                        uint8_t *meta, struct bit_sink *sink);
+    /* Reads raw[n], meta[ceil(n/TILE)] and bits; writes 2*n bytes. */
+    enum stream_fault (*rice_decode)(const uint8_t *raw, const uint8_t *meta, size_t n,
+                                     const uint8_t table[256], struct bit_source *source,
+                                     uint8_t *bf16);
+
+    /* Format 1. Advances *idx (16*b bytes a tile) and *esc; both may be written STREAM_SLACK past
+     * what is produced. */
+    void (*fixed_encode)(const uint8_t *bf16, size_t n, const uint8_t rank_of[256], uint8_t *raw,
+                         uint8_t *meta, uint8_t **idx, uint8_t **esc);
+    /* Advances *idx and *esc up to their ends; idx_end and esc_end have STREAM_SLACK readable bytes
+     * behind them. Escape codes in the padding of a row's last tile consume an escape too. */
+    enum stream_fault (*fixed_decode)(const uint8_t *raw, const uint8_t *meta, size_t n,
+                                      const uint8_t table[256], const uint8_t **idx,
+                                      const uint8_t *idx_end, const uint8_t **esc,
+                                      const uint8_t *esc_end, uint8_t *bf16);
+    /* Counts the escapes of ntiles tiles whose codes start at *idx, and advances *idx. */
+    enum stream_fault (*fixed_count_escapes)(const uint8_t *meta, size_t ntiles,
+                                             const uint8_t **idx, const uint8_t *idx_end,
+                                             uint64_t *nescapes);
+};
+
+/* The best set this CPU supports, limited by BINADE_CPU in the environment (read once); never NULL.
+ */
+const struct cpu_kernels *cpu_kernels(void);
+
+/* Set i of those compiled in and supported here, best first; NULL past the last. For tests. */
+const struct cpu_kernels *cpu_kernels_at(size_t i);
+
+#endif

@@ -1,0 +1,45 @@
+/* checkpoint_dir.h - which files a checkpoint directory holds, and which of them are its shards. */
+#ifndef BINADE_IO_CHECKPOINT_DIR_H
+#define BINADE_IO_CHECKPOINT_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+#define INDEX_NAME "model.safetensors.index.json"
+#define MANIFEST_NAME "binade_pack.json"
+
+/* Sorted (by bytes) relative paths. */
+struct path_list {
+    char **paths;
+    size_t count;
+};
+
+struct checkpoint_dir {
+    char *path;              /* the directory, links resolved */
+    bool has_index;          /* INDEX_NAME is there */
+    struct path_list shards; /* the index's distinct values, or every top-level *.safetensors */
+    struct path_list others; /* every other regular file, sub-directories included; the index too */
+    struct path_list left_out; /* with the reason: "NAME (a link to a directory)" */
+};
+
+/* Lists the directory. Refused: no shards, a listed shard that is absent, names that leave the
+ * directory or are not valid UTF-8, a listed shard that does not end in .safetensors. Links to
+ * files count as files; left out are .git and .cache at any depth, links to directories, and what
+ * is neither file nor directory; a link to nothing is refused. */
+binade_status checkpoint_dir_scan(struct checkpoint_dir *d, const char *path, binade_error *err);
+void checkpoint_dir_free(struct checkpoint_dir *d);
+
+/* The distinct values of weight_map in the index text, sorted; checks the text strictly (duplicate
+ * keys, values that are not strings or leave the directory). */
+binade_status index_list_shards(const char *text, size_t nbytes, const char *file,
+                                struct path_list *shards, binade_error *err);
+void path_list_free(struct path_list *l);
+
+/* hub_cache.c: `model` is a directory: its path, as given; or a hub id in the local Hugging Face
+ * cache: the snapshot of `revision` (NULL: main; a branch, tag, or prefix of a commit). *path is
+ * malloc'd. If neither, BINADE_E_USAGE with a sentence that names the `hf download` command. */
+binade_status hub_resolve(const char *model, const char *revision, char **path, binade_error *err);
+
+#endif
