@@ -15,12 +15,17 @@ binade_status fail_errno(binade_error *err, int code, const char *format, ...)
 
 binade_status fail_memory(binade_error *err);
 
-/* A name or path made safe for a one-line message: control characters and invalid UTF-8 become
- * \xNN, and what passes 160 bytes is replaced by "...". Use as quote(name, nbytes).text. */
+/* A name made safe for a one-line message: control characters, line separators and invalid UTF-8
+ * become \xNN, and what passes QUOTED_MAX bytes is replaced by "...". Use as
+ * quote(name, nbytes).text. */
+enum {
+    QUOTED_MAX = 240
+};
 struct quoted {
-    char text[176];
+    char text[QUOTED_MAX + 4];
 };
 struct quoted quote(const char *text, size_t nbytes);
+/* The same for a path, which keeps its end rather than its beginning. */
 struct quoted quote_path(const char *path);
 
 #endif
