@@ -3,7 +3,8 @@
  * Every kernel gives the same bytes as the plain C definition in src/format. A *run* is n weights
  * of one row that starts at a tile boundary; n is a multiple of TILE unless the run ends the row.
  * Long rows may be cut into several runs, so that memory stays small; streams carry on.
- * BF16 weights are little-endian at any alignment. No kernel allocates.
+ * BF16 weights are little-endian at any alignment. No kernel allocates, reads past raw, meta or
+ * bf16, or writes past those it makes, by a single byte; bit streams, idx and esc have slack.
  */
 #ifndef BINADE_CPU_KERNELS_H
 #define BINADE_CPU_KERNELS_H
@@ -12,29 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "format/bit_stream.h"
 #include "format/tile.h"
-
-/* Where Rice bits go, LSB first. Bits below nacc (0..7 between runs) wait in acc. Kernels may write
- * STREAM_SLACK bytes past the end of what they produce. A row ends with bit_sink_end_row. */
-struct bit_sink {
-    uint8_t *next;
-    uint64_t acc;
-    unsigned nacc;
-};
-
-/* Where Rice bits come from: bit `pos` of `base`; a run may not pass bit `end`. STREAM_SLACK bytes
- * behind bit `end` must be readable (their value does not matter). */
-struct bit_source {
-    const uint8_t *base;
-    uint64_t pos, end; /* bits */
-};
-
-/* What a decoder found wrong; 0 is success. */
-enum stream_fault {
-    STREAM_OK = 0,
-    STREAM_BAD_META, /* reserved bits, width or qmax outside the format */
-    STREAM_SHORT,    /* codes or escapes end too early */
-};
 
 struct cpu_kernels {
     const char *name; /* "avx512", "avx2", "neon", "plain" */
@@ -46,7 +26,8 @@ struct cpu_kernels {
      * rank_of[e] is the rank of exponent e; every exponent that occurs must have its own. */
     void (*rice_encode)(const uint8_t *bf16, size_t n, const uint8_t rank_of[256], uint8_t *raw,
                         uint8_t *meta, struct bit_sink *sink);
-    /* Reads raw[n], meta[ceil(n/TILE)] and bits; writes 2*n bytes. */
+    /* Reads raw[n], meta[ceil(n/TILE)] and bits; writes 2*n bytes. On a fault bf16 and the source's
+     * position are undefined. */
     enum stream_fault (*rice_decode)(const uint8_t *raw, const uint8_t *meta, size_t n,
                                      const uint8_t table[256], struct bit_source *source,
                                      uint8_t *bf16);
@@ -61,7 +42,8 @@ struct cpu_kernels {
                                       const uint8_t table[256], const uint8_t **idx,
                                       const uint8_t *idx_end, const uint8_t **esc,
                                       const uint8_t *esc_end, uint8_t *bf16);
-    /* Counts the escapes of ntiles tiles whose codes start at *idx, and advances *idx. */
+    /* *nescapes is the number of escapes in ntiles tiles whose codes start at *idx; advances *idx.
+     */
     enum stream_fault (*fixed_count_escapes)(const uint8_t *meta, size_t ntiles,
                                              const uint8_t **idx, const uint8_t *idx_end,
                                              uint64_t *nescapes);
@@ -71,7 +53,8 @@ struct cpu_kernels {
  */
 const struct cpu_kernels *cpu_kernels(void);
 
-/* Set i of those compiled in and supported here, best first; NULL past the last. For tests. */
+/* Set i of those compiled in, supported here and within BINADE_CPU, best first; NULL past the last.
+ * For tests. */
 const struct cpu_kernels *cpu_kernels_at(size_t i);
 
 #endif
