@@ -1,0 +1,22 @@
+# shellcheck shell=bash
+# lint.sh - `./run lint`. Sourced by run.
+
+run_lint() {
+    require clang-format clang-tidy cppcheck shellcheck
+    build_release -DBINADE_TESTS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
+    setup_venv
+    local c_files sources
+    c_files=$(find include src cli tests bench docs -name '*.[ch]')
+    sources=$(find src cli -name '*.c')
+    # shellcheck disable=SC2086  # file names hold no spaces
+    check clang-format clang-format --dry-run -Werror $c_files
+    check cppcheck cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr \
+        --enable=warning,portability,performance --suppress=missingIncludeSystem \
+        --library=posix -D_GNU_SOURCE -Iinclude -Isrc src cli
+    # shellcheck disable=SC2086
+    check clang-tidy clang-tidy --quiet -p build/cmake $sources
+    check ruff "$VENV/ruff" check .
+    check ruff-format "$VENV/ruff" format --check .
+    check shellcheck shellcheck -x run .ci/run tools/*.sh
+    finish
+}

@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# test_full.sh - what `./run test full` adds. Sourced by run.
+
+setup_full() {
+    if ! is_macos; then require valgrind; fi
+}
+
+test_full() {
+    test_sanitized tsan thread
+    test_memory_sanitizer
+    if ! is_macos; then test_valgrind; fi
+    BINADE_CPU=plain suite "Python tests, plain kernels" count_pytest run_pytest -m "not slow"
+    BINADE_BIN=$ROOT/build/asan/binade BINADE_SANITIZED=1 suite \
+        "Python tests, the command under address and undefined sanitizers" count_pytest \
+        run_pytest -m "not slow"
+    suite "slow Python tests" count_pytest run_pytest -m slow
+    test_fuzz 300
+}
+
+# Only the core tests: MemorySanitizer needs every library that it meets to be built for it.
+test_memory_sanitizer() {
+    if is_macos; then
+        say "note   MemorySanitizer does not exist on macOS"
+        return
+    fi
+    step build-msan build_core msan "$(fuzz_clang)" -fsanitize=memory -fno-omit-frame-pointer
+    core_suite "memory sanitizer" msan
+}
+
+test_valgrind() {
+    local source name
+    for source in tests/test_*.c; do
+        name=$(basename "$source" .c)
+        check "$name under valgrind" valgrind --quiet --error-exitcode=9 --leak-check=full \
+            --show-leak-kinds=definite,possible "build/cmake/tests/$name"
+    done
+}
