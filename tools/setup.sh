@@ -49,6 +49,7 @@ need_package() {
 }
 
 has_header() {
+    # shellcheck disable=SC2086  # CPPFLAGS holds several words
     printf '#include <%s>\n' "$1" | cc -E ${CPPFLAGS:-} - >/dev/null 2>&1
 }
 
@@ -71,12 +72,12 @@ clang_fuzzes() {
         "$(fuzz_clang)" -x c - -fsanitize=fuzzer,address -o "$ROOT/build/probe" >/dev/null 2>&1
 }
 
-# Prints a Python of 3.9 or later that can make virtual environments.
+# Prints a Python of 3.10 or later that can make virtual environments.
 find_python() {
     local candidate
     for candidate in ${PYTHON:-python3} /usr/bin/python3 python3.14 python3.13 python3.12 \
-        python3.11 python3.10 python3.9; do
-        if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 9))' \
+        python3.11 python3.10; do
+        if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' \
             >/dev/null 2>&1; then
             echo "$candidate"
             return 0
@@ -136,6 +137,7 @@ setup_venv() {
     local site
     site=$("$ROOT/build/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     echo "$ROOT/python" >"$site/binade-source.pth"
+    # shellcheck disable=SC2034  # used by the files that are sourced next
     VENV=$ROOT/build/venv/bin
 }
 
