@@ -149,6 +149,22 @@ setup_oracle() {
     export ORACLE_PYTHON
 }
 
+# There is no MLX for Intel Macs; the test that needs it is then not collected, and a note says so.
+setup_mlx() {
+    if [ "$(uname -s)-$(uname -m)" = Darwin-x86_64 ]; then
+        say "note   MLX does not exist for this machine: that it loads the demo's model is not tested"
+        return
+    fi
+    venv mlx tools/requirements-mlx.txt
+    export MLX_PYTHON=$ROOT/build/mlx/bin/python
+}
+
+# A real model for tests, made once.
+setup_model() {
+    export BINADE_DEMO_MODEL=$ROOT/build/demo/SmolLM2-135M-Instruct
+    step demo-model "$VENV/python" demo/make_checkpoint.py "$BINADE_DEMO_MODEL"
+}
+
 # build NAME [CMAKE OPTION]...: configures and builds build/NAME.
 build() {
     local folder=$ROOT/build/$1 generator=()

@@ -28,6 +28,8 @@ setup_tests() {
     if can_emulate_arm; then require arm64-cc qemu; fi
     setup_venv
     setup_oracle
+    setup_mlx
+    setup_model
 }
 
 can_emulate_arm() { [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ]; }
