@@ -1,4 +1,4 @@
-/* buffer.c - a growing byte buffer, and UTF-8 checks. */
+/* buffer.c - growing memory, and UTF-8 checks. */
 #include "base/buffer.h"
 
 #include <stdarg.h>
@@ -53,6 +53,16 @@ done:
 void buffer_free(struct buffer *b) {
     free(b->data);
     *b = (struct buffer){0};
+}
+
+void *grow_array(void *items, size_t *capacity, size_t count, size_t item_nbytes) {
+    if (count < *capacity) return items;
+    /* Half as much again: what is never touched costs no memory, but copies do. */
+    size_t wanted = *capacity + *capacity / 2 + 8;
+    if (wanted > SIZE_MAX / 2 / item_nbytes) return NULL;
+    void *moved = realloc(items, wanted * item_nbytes);
+    if (moved) *capacity = wanted;
+    return moved;
 }
 
 unsigned utf8_decode(const char *text, size_t nbytes, uint32_t *code) {

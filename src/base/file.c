@@ -11,9 +11,7 @@
 _Static_assert(sizeof(off_t) >= 8, "files larger than 2 GiB need 64-bit offsets");
 
 /* macOS refuses reads and writes of more than INT_MAX bytes. */
-enum {
-    CALL_MAX_NBYTES = 1 << 30
-};
+enum { CALL_MAX_NBYTES = 1 << 30 };
 
 binade_status file_open(struct file *f, const char *path, binade_error *err) {
     *f = (struct file){.fd = -1};

@@ -18,9 +18,7 @@ binade_status fail_memory(binade_error *err);
 /* A name made safe for a one-line message: control characters, line separators and invalid UTF-8
  * become \xNN, and what passes QUOTED_MAX bytes is replaced by "...". Use as
  * quote(name, nbytes).text. */
-enum {
-    QUOTED_MAX = 240
-};
+enum { QUOTED_MAX = 240 };
 struct quoted {
     char text[QUOTED_MAX + 4];
 };

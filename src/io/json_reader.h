@@ -15,9 +15,7 @@
 
 #include "base/status.h"
 
-enum {
-    JSON_DEPTH_MAX = 64
-};
+enum { JSON_DEPTH_MAX = 64 };
 
 enum json_kind {
     JSON_ERROR, /* malformed text or the end */
@@ -43,13 +41,17 @@ struct json_reader {
     unsigned depth;
     bool first;       /* no member of the current container has been read */
     const char *file; /* for messages */
+    uint64_t base;    /* where the text begins in the file, for messages */
+    /* What is being read, for messages: "tensor" and its name. A caller may set and clear it. */
+    const char *noun, *subject;
+    size_t subject_nbytes;
     binade_error *err;
     binade_status status;
     char *scratch; /* unescaped string */
     size_t scratch_nbytes;
 };
 
-/* `text`, `file` and `err` must outlive the reader. */
+/* `text`, `file` and `err` (may be NULL) must outlive the reader. A byte order mark is an error. */
 void json_open(struct json_reader *r, const char *text, size_t nbytes, const char *file,
                binade_error *err);
 /* Frees the scratch; accepts a zeroed reader. Returns the sticky status. */
@@ -71,21 +73,28 @@ bool json_read_string(struct json_reader *r, struct json_string *s);
 bool json_read_u64(struct json_reader *r, uint64_t *value);
 bool json_read_double(struct json_reader *r, double *value);
 bool json_read_bool(struct json_reader *r, bool *value);
+bool json_read_null(struct json_reader *r);
 /* Steps over any value, checking it fully; *begin and *end (may be NULL) get its byte range. */
 bool json_skip(struct json_reader *r, size_t *begin, size_t *end);
+/* Steps over a number or a string, checking it; *begin and *end get its byte range, of a string the
+ * one between its quotes, for json_unescape. */
+bool json_skip_number(struct json_reader *r, size_t *begin, size_t *end);
+bool json_skip_string(struct json_reader *r, size_t *begin, size_t *end);
 /* Only white space may be left. */
 bool json_end(struct json_reader *r);
 
-/* Records an error of the caller's, with file and position in front: "FILE: byte N: ...". */
+/* Records an error of the caller's, with subject and position in front: "FILE: tensor NAME: byte N:
+ * ...". Does nothing after an earlier error. */
 void json_fail(struct json_reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same with "expected WHAT, found ..." and what comes next; returns false. */
+bool json_fail_expected(struct json_reader *r, const char *what);
+/* Records a failure whose sentence is already in r->err. */
+void json_stop(struct json_reader *r, binade_status status);
 
-/* Unescapes the contents of a JSON string that was read before, given as the byte range between
- * its quotes, in pieces: calls `write` for each. For strings too large to copy. */
+/* Unescapes what json_skip_string gave the range of, in pieces: calls `write` for each. For strings
+ * too large to copy. */
 typedef binade_status (*json_sink)(void *user, const char *text, size_t nbytes, binade_error *err);
-/* Reads a string like json_read_string but only validates it and gives its raw range (between the
- * quotes) for json_unescape. */
-bool json_skip_string(struct json_reader *r, size_t *begin, size_t *end);
 binade_status json_unescape(const char *text, size_t nbytes, json_sink write, void *user,
                             binade_error *err);
 
