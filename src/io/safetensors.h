@@ -1,4 +1,4 @@
-/* safetensors.h - reads, checks and writes the header of one safetensors file. */
+/* safetensors.h - reads and checks the header of one safetensors file. */
 #ifndef BINADE_IO_SAFETENSORS_H
 #define BINADE_IO_SAFETENSORS_H
 
@@ -19,7 +19,7 @@ struct st_tensor {
     uint32_t name_nbytes;
     uint32_t ndim;
     const uint64_t *shape; /* [ndim] */
-    const char *dtype;     /* as written */
+    const char *dtype;     /* as written; holds no NUL */
     uint64_t begin, end;   /* bytes, relative to the data section */
 };
 
@@ -34,13 +34,16 @@ struct st_header {
         const char *key, *value;
         size_t key_nbytes, value_nbytes;
     } * metadata;
-    struct st_arena *arena; /* owns every string and shape */
+    struct arena *arena;       /* owns every string and shape */
+    struct name_index *lookup; /* by name, once it is built */
 };
 
 /* Reads the header of the open file `f` (f->path names it in messages) and checks everything about
- * it: length, JSON, duplicate and unknown keys, integers, shape against data_offsets where the
- * dtype is known (sub-byte F4, F6 included), offsets within the file, no overlap. Gaps and trailing
- * bytes are allowed. If `text` is not NULL it gets the header text (malloc, header_nbytes bytes;
+ * it: length, JSON, duplicate, unknown and missing keys, integers, products of shapes, shape
+ * against data_offsets where the dtype is known (sub-byte F4, F6 included), offsets within the
+ * file, no overlap. Gaps and trailing bytes are allowed. A tensor without bytes overlaps nothing
+ * and may lie anywhere, so `end` may exceed the next `begin` where the next tensor is empty. On
+ * failure *h is zeroed. If `text` is not NULL it gets the header text (malloc, header_nbytes bytes;
  * the caller frees). */
 binade_status st_read_header(const struct file *f, struct st_header *h, char **text,
                              binade_error *err);
