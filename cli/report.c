@@ -30,7 +30,8 @@ static bool keep_note(struct report *r, const char *text) {
     size_t nbytes = strlen(text) + 1;
     char *copy = malloc(nbytes);
     if (!copy) return false;
-    notes[r->nnotes++] = memcpy(copy, text, nbytes);
+    memcpy(copy, text, nbytes);
+    notes[r->nnotes++] = copy;
     return true;
 }
 
