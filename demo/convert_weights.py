@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import gguf
 import numpy as np
+from round_bf16 import round_to_bf16
 
 TOP_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -38,14 +39,6 @@ def undo_rotary_permutation(rows: np.ndarray, nheads: int) -> np.ndarray:
     Hugging Face keeps them half a head apart. rows: [nheads * head size, K]."""
     pairs = rows.reshape(nheads, rows.shape[0] // nheads // 2, 2, rows.shape[1])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
-
-
-def round_to_bf16(values: np.ndarray) -> np.ndarray:
-    """Finite float32 to BF16 bit patterns (uint16), to nearest, ties to even."""
-    if not np.isfinite(values).all():
-        raise SystemExit("the GGUF file holds a weight that is not finite")
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def convert_tensors(

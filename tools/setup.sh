@@ -16,6 +16,9 @@ need_probe() {
     python) find_python >/dev/null ;;
     zstd) has_header zstd.h ;;
     lz4) has_header lz4.h ;;
+    zstd-command) has zstd ;;
+    lz4-command) has lz4 ;;
+    python-headers) has_python_headers ;;
     *) has "$1" ;;
     esac
 }
@@ -27,6 +30,8 @@ need_package() {
         cc) echo "(xcode-select --install)" ;;
         openssl) echo openssl@3 ;;
         clang-fuzz | clang-format | clang-tidy) echo llvm ;;
+        *-command) echo "${1%-command}" ;;
+        python-headers) echo python ;;
         *) echo "$1" ;;
         esac
         return
@@ -44,6 +49,9 @@ need_package() {
     python) echo "python3 python3-venv python3-pip" ;;
     zstd) echo libzstd-dev ;;
     lz4) echo liblz4-dev ;;
+    zstd-command) echo zstd ;;
+    lz4-command) echo lz4 ;;
+    python-headers) echo python3-dev ;;
     *) echo "$1" ;;
     esac
 }

@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# bench.sh - `./run bench codec`. Sourced by run.
+
+# ZipNN is compiled when it is installed.
+has_python_headers() {
+    local python
+    python=$(find_python) || return 1
+    [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]
+}
+
+bench_codec() { # [BENCH_CODEC OPTION]...
+    require zstd lz4 zstd-command lz4-command python python-headers g++
+    build bench -DCMAKE_BUILD_TYPE=Release -DBINADE_BENCH=ON
+    setup_venv
+    setup_oracle
+    setup_model
+    venv bench-venv tools/requirements-bench.txt
+    local python=$ROOT/build/bench-venv/bin/python models=build/bench-models
+    step bench-inputs "$python" bench/make_inputs.py "$models"
+    [ -e "$models/${BINADE_DEMO_MODEL##*/}" ] || ln -s "$BINADE_DEMO_MODEL" "$models/"
+    mkdir -p bench/results
+    "$python" bench/bench_codec.py --models "$models" --memory build/bench/bench/bench_memory \
+        --binade build/bench/binade --package build/oracle/bin/binade \
+        --results bench/results/codec.md "$@"
+    cat bench/results/codec.md
+}
