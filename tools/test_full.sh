@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # test_full.sh - what `./run test full` adds. Sourced by run.
 
+# shellcheck source=tools/emulated_arm.sh
+. "$ROOT/tools/emulated_arm.sh"
+
 setup_full() {
     if ! is_macos; then require valgrind; fi
 }
@@ -14,6 +17,7 @@ test_full() {
         "Python tests, the command under address and undefined sanitizers" count_pytest \
         run_pytest -m "not slow"
     suite "slow Python tests" count_pytest run_pytest -m slow
+    test_emulated_arm
     test_fuzz 300
 }
 
