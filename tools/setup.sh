@@ -43,6 +43,7 @@ need_package() {
     openssl) echo libssl-dev ;;
     xxhash) echo libxxhash-dev ;;
     cmocka) echo libcmocka-dev ;;
+    nm) echo binutils ;;
     clang-fuzz) echo "clang libclang-rt-dev" ;;
     arm64-cc) echo "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;;
     qemu) echo qemu-user ;;
