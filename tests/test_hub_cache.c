@@ -117,7 +117,7 @@ static void test_refuses(void **state) {
         {"", NULL, BINADE_E_USAGE, "not a hub id"},
         {"a b", NULL, BINADE_E_USAGE, "not a hub id"},
         {"a--b", NULL, BINADE_E_USAGE, "not a hub id"},
-        {"org/..", NULL, BINADE_E_USAGE, "not a hub id"},
+        {"nope/..", NULL, BINADE_E_USAGE, "not a hub id"},
         {"a\nb", NULL, BINADE_E_USAGE, "a\\x0ab: no such directory"},
         {"a_file", NULL, BINADE_E_USAGE, "a_file: not a directory"},
         {"org/dir", "main", BINADE_E_USAGE, "org/dir: a directory has no revisions"},
