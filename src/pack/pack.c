@@ -1,0 +1,333 @@
+/* pack.c - binade_pack: a checkpoint becomes a packed checkpoint. */
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "io/json_writer.h"
+#include "pack/classes.h"
+#include "pack/manifest_write.h"
+#include "pack/report.h"
+
+/* Hashes one source shard beside the packing. */
+struct hash_job {
+    const struct file *file;
+    struct shard_job *result;
+    const atomic_bool *stop;
+};
+
+struct packing {
+    binade_pack_options options;
+    unsigned classes;
+    binade_checkpoint *source;
+    struct shard_job *shards; /* [nshards] */
+    struct side_file *others; /* [nothers] */
+    struct hash_job *hashes;  /* [nshards] */
+    atomic_bool stop;         /* tells the hash jobs that there is no need any more */
+    struct staging staging;
+    struct progress progress;
+    struct pack_context x;
+    struct side_reading reading;
+    uint64_t index_xxh3;
+    binade_pack_report report;
+};
+
+static size_t nshards(const struct packing *p) {
+    return p->source->dir.shards.count;
+}
+
+/* ---- Which tensors are packed ------------------------------------------------------------ */
+
+static bool is_excluded(const binade_pack_options *o, const char *name) {
+    for (size_t i = 0; i < o->nexclude; i++) {
+        if (fnmatch(o->exclude[i], name, 0) == 0) return true;
+    }
+    return false;
+}
+
+/* Would one of its parts have the name of another tensor? */
+static binade_status has_collision(const struct packing *p, const struct st_tensor *t,
+                                   struct buffer *name, bool *collides, binade_error *err) {
+    *collides = false;
+    for (int part = 0; part < NPARTS && !*collides; part++) {
+        const char *suffix = part_suffix(p->x.format, part);
+        name->nbytes = 0;
+        binade_status status = buffer_put(name, t->name, t->name_nbytes, err);
+        if (!status) status = buffer_put(name, suffix, strlen(suffix), err);
+        if (status) return status;
+        *collides = binade_find(p->source, name->data, name->nbytes) != SIZE_MAX;
+    }
+    return BINADE_OK;
+}
+
+static binade_status choose_tensors(struct packing *p, struct shard_job *job, binade_error *err) {
+    const struct st_header *h = &job->source->header;
+    struct buffer name = {0};
+    binade_status status = BINADE_OK;
+    job->sizes = calloc(h->count + 1, sizeof *job->sizes);
+    job->stats = calloc(h->count + 1, sizeof *job->stats);
+    if (!job->sizes || !job->stats) return fail_memory(err);
+    for (size_t i = 0; i < h->count && !status; i++) {
+        const struct st_tensor *t = &h->tensors[i];
+        bool collides;
+        if (!is_packable(t, p->classes) || is_excluded(&p->options, t->name)) continue;
+        status = has_collision(p, t, &name, &collides, err);
+        if (!status && collides)
+            progress_text(&p->progress, BINADE_EVENT_NOTE,
+                          "%s is carried unpacked: its parts would have the names of other tensors",
+                          quote(t->name, t->name_nbytes).text);
+        job->sizes[i].packed = !status && !collides;
+    }
+    buffer_free(&name);
+    return status;
+}
+
+/* ---- Before anything is written ----------------------------------------------------------- */
+
+static binade_status refuse_pack(const binade_checkpoint *c, binade_error *err) {
+    if (c->manifest.format)
+        return fail(err, BINADE_E_USAGE, "%s: is a Binade checkpoint already",
+                    quote_path(c->dir.path).text);
+    for (size_t i = 0; i < c->dir.others.count; i++) {
+        if (!strcmp(c->dir.others.paths[i], MANIFEST_NAME))
+            return fail(err, BINADE_E_USAGE,
+                        "%s: holds a file named %s, which a packed checkpoint needs for itself",
+                        quote_path(c->dir.path).text, MANIFEST_NAME);
+    }
+    return BINADE_OK;
+}
+
+/* Packed shards stand at the top of the output, where another file may want the same name. */
+static binade_status check_out_names(const struct packing *p, binade_error *err) {
+    const struct checkpoint_dir *d = &p->source->dir;
+    for (size_t s = 0; s < nshards(p); s++) {
+        const char *name = p->shards[s].out_name;
+        bool taken = false;
+        for (size_t i = 0; i < s; i++)
+            taken = taken || !strcmp(name, p->shards[i].out_name);
+        for (size_t i = 0; i < d->others.count; i++)
+            taken = taken || !strcmp(name, d->others.paths[i]);
+        if (taken)
+            return fail(err, BINADE_E_DATA, "%s: two of its files would be packed as %s",
+                        quote_path(d->path).text, quote_path(name).text);
+    }
+    return BINADE_OK;
+}
+
+static void note_left_out(struct packing *p) {
+    for (size_t i = 0; i < p->source->dir.left_out.count; i++)
+        progress_text(&p->progress, BINADE_EVENT_NOTE, "left out: %s",
+                      quote_path(p->source->dir.left_out.paths[i]).text);
+}
+
+static binade_status prepare(struct packing *p, binade_error *err) {
+    const struct checkpoint_dir *d = &p->source->dir;
+    p->shards = calloc(nshards(p), sizeof *p->shards);
+    p->hashes = calloc(nshards(p), sizeof *p->hashes);
+    p->others = calloc(d->others.count + 1, sizeof *p->others);
+    if (!p->shards || !p->hashes || !p->others) return fail_memory(err);
+    for (size_t s = 0; s < nshards(p); s++) {
+        struct shard_job *job = &p->shards[s];
+        job->source = &p->source->shards[s];
+        job->out_name = path_base(job->source->name);
+        p->hashes[s] = (struct hash_job){&job->source->file, job, &p->stop};
+        p->report.input_nbytes += job->source->file.nbytes;
+        binade_status status = choose_tensors(p, job, err);
+        if (status) return status;
+    }
+    for (size_t i = 0; i < d->others.count; i++)
+        p->others[i].path = d->others.paths[i];
+    note_left_out(p);
+    return check_out_names(p, err);
+}
+
+/* What the output will hold if nothing is saved, as the published package counts. */
+static binade_status sum_sizes(struct packing *p, uint64_t *nbytes, binade_error *err) {
+    const struct checkpoint_dir *d = &p->source->dir;
+    *nbytes = p->report.input_nbytes;
+    for (size_t i = 0; i < d->others.count; i++) {
+        uint64_t size;
+        binade_status status = side_file_size(d->path, d->others.paths[i], &size, err);
+        if (status) return status;
+        *nbytes += size;
+    }
+    return BINADE_OK;
+}
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+static binade_status hash_shard(void *user, binade_error *err) {
+    struct hash_job *job = user;
+    return sha256_file(job->file, job->stop, job->result->sha256, err);
+}
+
+static binade_status pack_shards(struct packing *p, binade_error *err) {
+    for (size_t s = 0; s < nshards(p); s++) {
+        binade_status status = BINADE_OK;
+        if (p->x.records) status = pool_submit(p->x.pool, hash_shard, &p->hashes[s], err);
+        if (!status) status = pack_shard(&p->x, &p->shards[s], err);
+        if (status) return status;
+    }
+    return pool_drain(p->x.pool, err);
+}
+
+static binade_status read_other(void *user, size_t i, unsigned worker, binade_error *err) {
+    struct packing *p = user;
+    struct side_reading reading = p->reading;
+    (void)worker;
+    if (!strcmp(p->others[i].path, INDEX_NAME)) reading.out = NULL; /* the pack has its own */
+    return side_file_read(&reading, &p->others[i], err);
+}
+
+static binade_status put_weight_map(struct packing *p, struct text_file *t, binade_error *err) {
+    const char *separator = "\n  ";
+    binade_status status = BINADE_OK;
+    for (size_t s = 0; s < nshards(p); s++) {
+        const struct st_header *h = &p->source->shards[s].header;
+        const struct shard_job *job = &p->shards[s];
+        for (size_t i = 0; i < h->count; i++) {
+            int nparts = job->sizes[i].packed ? NPARTS : 1;
+            for (int part = 0; part < nparts; part++) {
+                if ((status = buffer_put_text(&t->text, err, "%s", separator))) return status;
+                if ((status = json_put_string(&t->text, h->tensors[i].name,
+                                              h->tensors[i].name_nbytes, err)))
+                    return status;
+                t->text.nbytes--; /* the suffix goes before the closing quote */
+                const char *suffix = job->sizes[i].packed ? part_suffix(p->x.format, part) : "";
+                if ((status = buffer_put_text(&t->text, err, "%s\": ", suffix))) return status;
+                if ((status = json_put_string(&t->text, job->out_name, strlen(job->out_name), err)))
+                    return status;
+                if ((status = text_file_flush(t, err))) return status;
+                separator = ",\n  ";
+            }
+        }
+    }
+    return buffer_put_text(&t->text, err, separator[0] == ',' ? "\n }\n}\n" : "}\n}\n");
+}
+
+static binade_status write_index(struct packing *p, binade_error *err) {
+    struct text_file t;
+    uint64_t total = 0;
+    for (size_t s = 0; s < nshards(p); s++) {
+        if (p->source->shards[s].header.count) total += p->shards[s].out_nbytes;
+        p->report.output_nbytes += p->shards[s].out_nbytes;
+    }
+    binade_status status = text_file_open(&t, p->x.out_dir, INDEX_NAME, err);
+    if (!status)
+        status = buffer_put_text(
+            &t.text, err,
+            "{\n \"metadata\": {\n  \"total_size\": %" PRIu64 "\n },\n \"weight_map\": {", total);
+    if (!status) status = put_weight_map(p, &t, err);
+    if (!status) status = text_file_checksum(&t, &p->index_xxh3, err);
+    if (!status) status = text_file_finish(&t, err);
+    text_file_close(&t);
+    return status;
+}
+
+static void count_results(struct packing *p, const struct timespec *start) {
+    binade_pack_report *r = &p->report;
+    for (size_t s = 0; s < nshards(p); s++) {
+        const struct st_header *h = &p->source->shards[s].header;
+        r->ntensors += h->count;
+        for (size_t i = 0; i < h->count; i++) {
+            const struct packed_size *size = &p->shards[s].sizes[i];
+            uint64_t rows, cols;
+            if (!size->packed) continue;
+            shape_rows_cols(&h->tensors[i], &rows, &cols);
+            r->npacked++;
+            r->nweights += rows * cols;
+            r->nbits += 8 * (rows * cols + 256 + rows * row_ntiles(cols) + size->codes_nbytes +
+                             size->tail_nbytes);
+        }
+    }
+    r->nfiles = nshards(p) + p->source->dir.others.count;
+    r->seconds = seconds_since(start);
+}
+
+static binade_status write_all(struct packing *p, const struct timespec *start, binade_error *err) {
+    const struct checkpoint_dir *d = &p->source->dir;
+    binade_status status = pack_shards(p, err);
+    if (status) return status;
+    p->reading = (struct side_reading){
+        .from_dir = d->path,
+        .out = &p->staging,
+        .digests = p->x.records ? SIDE_XXH3 | SIDE_SHA256 : 0,
+        .progress = &p->progress,
+    };
+    if ((status = pool_run(p->x.pool, d->others.count, read_other, p, err))) return status;
+    if ((status = write_index(p, err))) return status;
+    count_results(p, start);
+    struct manifest_facts facts = {
+        .source = p->source,
+        .x = &p->x,
+        .report = &p->report,
+        .classes = p->classes,
+        .shards = p->shards,
+        .others = p->others,
+        .index_xxh3 = p->index_xxh3,
+    };
+    if ((status = manifest_write(&facts, err))) return status;
+    return staging_commit(&p->staging, err);
+}
+
+/* --force replaces packs only: a slip of the finger must not remove somebody's home. */
+static binade_status check_force(const char *out, binade_error *err) {
+    struct manifest m;
+    if (!path_is_dir(out)) return BINADE_OK;
+    binade_status status = manifest_read(&m, out, err);
+    if (status) return status;
+    if (!m.format)
+        status = fail(err, BINADE_E_USAGE,
+                      "%s: is not a Binade checkpoint, and only such a directory is replaced",
+                      quote_path(out).text);
+    manifest_free(&m);
+    return status;
+}
+
+static binade_status run(struct packing *p, const char *model, const char *out, binade_error *err) {
+    struct timespec start;
+    uint64_t nbytes;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    binade_status status = binade_open(model, p->options.revision, &p->source, err);
+    if (status) return status;
+    if ((status = refuse_pack(p->source, err))) return status;
+    if ((status = prepare(p, err))) return status;
+    if (p->options.force && (status = check_force(out, err))) return status;
+    if ((status = staging_open(&p->staging, out, p->source->dir.path, p->options.force, err)))
+        return status;
+    if ((status = sum_sizes(p, &nbytes, err))) return status;
+    if ((status = staging_require(&p->staging, nbytes, err))) return status;
+    progress_set_total(&p->progress, nbytes);
+    if ((status = pool_open(&p->x.pool, p->options.nthreads, err))) return status;
+    p->x.out_dir = p->staging.path;
+    return write_all(p, &start, err);
+}
+
+binade_status binade_pack(const char *model, const char *out, const binade_pack_options *options,
+                          binade_pack_report *report, binade_error *err) {
+    struct packing p = {.staging = {.lock = -1}};
+    binade_status status = copy_options(&p.options, sizeof p.options, options, err);
+    if (status) return status;
+    p.x.format = p.options.format ? p.options.format : 2;
+    if (p.x.format != 1 && p.x.format != 2)
+        return fail(err, BINADE_E_USAGE, "format %d: only 1 and 2 exist", p.x.format);
+    if ((status = classes_parse(p.options.classes, &p.classes, err))) return status;
+    p.x.records = !p.options.no_hash;
+    p.x.progress = &p.progress;
+    progress_open(&p.progress, p.options.event, p.options.user);
+    status = run(&p, model, out, err);
+
+    atomic_store(&p.stop, true);
+    pool_close(p.x.pool);
+    staging_discard(&p.staging);
+    for (size_t s = 0; p.shards && s < nshards(&p); s++)
+        shard_job_free(&p.shards[s]);
+    free(p.shards);
+    free(p.hashes);
+    free(p.others);
+    binade_close(p.source);
+    progress_close(&p.progress);
+    if (!status && report) *report = p.report;
+    return status;
+}
