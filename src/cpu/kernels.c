@@ -5,41 +5,67 @@
 #include <string.h>
 
 #include "cpu/cpu_features.h"
+#include "cpu/kernels_simd.h"
 #include "format/fixed.h"
 #include "format/rank_table.h"
 #include "format/rice.h"
 
-static const struct cpu_kernels plain = {
-    .name = "plain",
-    .count_exponents = count_exponents_plain,
-    .rice_encode = rice_encode_plain,
-    .rice_decode = rice_decode_plain,
-    .fixed_encode = fixed_encode_plain,
-    .fixed_decode = fixed_decode_plain,
-    .fixed_count_escapes = fixed_count_escapes_plain,
+/* Best first; the last needs nothing. */
+static const struct cpu_kernels sets[] = {
+#if defined(__x86_64__)
+    {
+        .name = "avx512",
+        .count_exponents = count_exponents_avx512,
+        .rice_encode = rice_encode_avx512,
+        .rice_decode = rice_decode_avx512,
+        .fixed_encode = fixed_encode_avx512,
+        .fixed_decode = fixed_decode_avx512,
+        .fixed_count_escapes = fixed_count_escapes_avx512,
+    },
+    {
+        .name = "avx2",
+        .count_exponents = count_exponents_avx2,
+        .rice_encode = rice_encode_avx2,
+        .rice_decode = rice_decode_avx2,
+        .fixed_encode = fixed_encode_avx2,
+        .fixed_decode = fixed_decode_avx2,
+        .fixed_count_escapes = fixed_count_escapes_avx2,
+    },
+#endif
+    {
+        .name = "plain",
+        .count_exponents = count_exponents_plain,
+        .rice_encode = rice_encode_plain,
+        .rice_decode = rice_decode_plain,
+        .fixed_encode = fixed_encode_plain,
+        .fixed_decode = fixed_decode_plain,
+        .fixed_count_escapes = fixed_count_escapes_plain,
+    },
 };
 
-/* Best first. */
-enum { NSETS = 1 };
-static const struct cpu_kernels *const sets[NSETS] = {&plain};
+enum { NSETS = sizeof sets / sizeof *sets };
 
-static bool is_supported(const struct cpu_kernels *set) {
-    (void)set;
+static bool is_supported(const struct cpu_kernels *set, const struct cpu_features *has) {
+    if (strcmp(set->name, "avx512") == 0) return has->avx512;
+    if (strcmp(set->name, "avx2") == 0) return has->avx2;
+    if (strcmp(set->name, "neon") == 0) return has->neon;
     return true;
 }
 
-/* The first set that BINADE_CPU allows; a word that names no set limits nothing. */
+/* The first set that BINADE_CPU allows; a word that names no set here limits nothing. */
 static size_t first_allowed(void) {
     const char *limit = getenv("BINADE_CPU");
 
     for (size_t i = 0; limit && i < NSETS; i++)
-        if (strcmp(limit, sets[i]->name) == 0) return i;
+        if (strcmp(limit, sets[i].name) == 0) return i;
     return 0;
 }
 
 const struct cpu_kernels *cpu_kernels_at(size_t i) {
+    struct cpu_features has = cpu_features();
+
     for (size_t set = first_allowed(); set < NSETS; set++)
-        if (is_supported(sets[set]) && i-- == 0) return sets[set];
+        if (is_supported(&sets[set], &has) && i-- == 0) return &sets[set];
     return NULL;
 }
 
