@@ -11,7 +11,7 @@ run_lint() {
     # shellcheck disable=SC2086  # file names hold no spaces
     check clang-format clang-format --dry-run -Werror $c_files
     check cppcheck cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr \
-        --enable=warning,portability,performance --suppress=missingIncludeSystem \
+        --enable=warning,portability,performance --suppressions-list=tools/cppcheck.txt \
         --library=posix -D_GNU_SOURCE -Iinclude -Isrc src cli
     # shellcheck disable=SC2086
     check clang-tidy clang-tidy --quiet -p build/cmake $sources
