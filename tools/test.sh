@@ -110,6 +110,9 @@ test_neon() {
     [ -n "$(core_tests)" ] || die "no test includes check.h, so none can run on an emulated ARM"
     step build-arm build_core arm aarch64-linux-gnu-gcc -static
     core_suite "emulated ARM" arm qemu-aarch64
+    # test_kernels tries every set there is, and names each.
+    check "NEON is among the kernels tried on emulated ARM" \
+        grep -x "kernels: neon" "$(log_path "test_kernels, emulated ARM")"
 }
 
 build_fuzz() {
