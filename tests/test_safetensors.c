@@ -205,6 +205,24 @@ static void test_refuses(void **state) {
     }
 }
 
+/* A shape too long for a sentence is cut. */
+static void test_long_shape(void **state) {
+    (void)state;
+    binade_error err = {""};
+    struct buffer b = {0};
+    struct st_header h;
+    assert_int_equal(buffer_put_text(&b, &err, "{\"my.w\":{\"dtype\":\"U8\",\"shape\":["),
+                     BINADE_OK);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(buffer_put_text(&b, &err, "0,18446744073709551615,"), BINADE_OK);
+    assert_int_equal(buffer_put_text(&b, &err, "1],\"data_offsets\":[0,1]}}"), BINADE_OK);
+    assert_int_equal(parse(b.data, b.nbytes, 1, &h, &err), BINADE_E_DATA);
+    assert_non_null(strstr(err.message, "tensor my.w: "));
+    assert_non_null(strstr(err.message, "expected 0 for U8 [0, 18446744073709551615, 0, "));
+    assert_non_null(strstr(err.message, ", ...]"));
+    buffer_free(&b);
+}
+
 /* A tensor's name with a newline in it does not break the sentence. */
 static void test_one_line(void **state) {
     (void)state;
@@ -366,7 +384,7 @@ int main(void) {
         cmocka_unit_test(test_refuses), cmocka_unit_test(test_one_line),
         cmocka_unit_test(test_lengths), cmocka_unit_test(test_files),
         cmocka_unit_test(test_dtypes),  cmocka_unit_test(test_shrinking_file),
-        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_many),    cmocka_unit_test(test_long_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
