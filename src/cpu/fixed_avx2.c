@@ -9,7 +9,7 @@
 
 /* The low b bits of 8 bytes. */
 static ALWAYS_INLINE uint64_t code_bits(unsigned b) {
-    return 0x0101010101010101 * ((1u << b) - 1);
+    return 0x0101010101010101u * ((1u << b) - 1);
 }
 
 /* TILE codes of b bits; reads 8 bytes past them. */

@@ -133,7 +133,7 @@ TARGET_AVX512 static ALWAYS_INLINE __m512i compress_escapes(__m512i ranks, __m51
 }
 
 TARGET_AVX512 static ALWAYS_INLINE void put_codes(__m512i codes, unsigned b, uint8_t *idx) {
-    uint64_t every = 0x0101010101010101 * ((1u << b) - 1);
+    uint64_t every = 0x0101010101010101u * ((1u << b) - 1);
     uint8_t bytes[64];
 
     _mm512_storeu_si512(bytes, codes);
