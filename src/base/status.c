@@ -93,20 +93,19 @@ static size_t quote_next(const char *text, size_t nbytes, char *piece, size_t *n
 
 struct quoted quote(const char *text, size_t nbytes) {
     struct quoted q;
-    size_t filled = 0;
+    size_t filled = 0, cut = 0; /* cut: where the dots go if it turns out too long */
     for (size_t at = 0; at < nbytes;) {
         char piece[16];
         size_t npiece;
         at += quote_next(text + at, nbytes - at, piece, &npiece);
-        /* Room for the dots, unless this piece is the last and fits. */
-        size_t limit = at == nbytes ? QUOTED_MAX : QUOTED_MAX - 3;
-        if (filled + npiece > limit) {
-            memcpy(q.text + filled, "...", 3);
-            filled += 3;
+        if (filled + npiece > QUOTED_MAX) {
+            memcpy(q.text + cut, "...", 3);
+            filled = cut + 3;
             break;
         }
         memcpy(q.text + filled, piece, npiece);
         filled += npiece;
+        if (filled <= QUOTED_MAX - 3) cut = filled;
     }
     q.text[filled] = '\0';
     return q;
