@@ -396,6 +396,19 @@ struct expansion {
     uint64_t nbytes, capacity;
 };
 
+static binade_status count(void *user, const char *text, size_t nbytes, binade_error *err) {
+    uint64_t *total = user;
+    (void)text, (void)err;
+    *total += nbytes;
+    return BINADE_OK;
+}
+
+binade_status escaped_text_length(const struct escaped_text *t, uint64_t *nbytes,
+                                  binade_error *err) {
+    *nbytes = 0;
+    return json_unescape(t->text, t->nbytes, count, nbytes, err);
+}
+
 static binade_status append(void *user, const char *text, size_t nbytes, binade_error *err) {
     struct expansion *x = user;
     if (nbytes > x->capacity - x->nbytes)

@@ -59,6 +59,9 @@ struct manifest {
 binade_status manifest_read(struct manifest *m, const char *dir, binade_error *err);
 void manifest_free(struct manifest *m);
 
+/* The bytes that `t` stands for. */
+binade_status escaped_text_length(const struct escaped_text *t, uint64_t *nbytes,
+                                  binade_error *err);
 /* The text of `t` in malloc'd memory, which must have nbytes bytes. */
 binade_status escaped_text_expand(const struct escaped_text *t, uint64_t nbytes, const char *what,
                                   char **text, binade_error *err);

@@ -6,9 +6,9 @@
 #include <time.h>
 
 #include "io/json_writer.h"
+#include "pack/call.h"
 #include "pack/classes.h"
 #include "pack/manifest_write.h"
-#include "pack/report.h"
 
 /* Hashes one source shard beside the packing. */
 struct hash_job {

@@ -1,6 +1,6 @@
-/* report.h - what the three long commands share: options as passed, and the clock. */
-#ifndef BINADE_PACK_REPORT_H
-#define BINADE_PACK_REPORT_H
+/* call.h - what the three long commands share: options as passed, and the clock. */
+#ifndef BINADE_PACK_CALL_H
+#define BINADE_PACK_CALL_H
 
 #include <stddef.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-/* report.c - see report.h. */
-#include "pack/report.h"
+/* call.c - see call.h. */
+#include "pack/call.h"
 
 #include <string.h>
 
