@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "commands.h"
+#include "console.h"
 #include "info.h"
-#include "report.h"
 
 const char *const info_help[] = {
     "Usage: binade info PATH [options]",
@@ -64,7 +64,7 @@ static binade_status measure_tensor(const struct info *info, size_t i, const bin
     return BINADE_OK;
 }
 
-static binade_status measure(struct info *info, struct report *report, binade_error *err) {
+static binade_status measure(struct info *info, struct console *console, binade_error *err) {
     binade_event event = {.kind = BINADE_EVENT_PROGRESS};
     binade_tensor t;
 
@@ -73,9 +73,9 @@ static binade_status measure(struct info *info, struct report *report, binade_er
         event.total += t.nbytes;
     }
     for (size_t i = 0; i < info->count; i++) {
-        if (report_event(report, &event)) return BINADE_E_CANCELLED;
+        if (console_event(console, &event)) return BINADE_E_CANCELLED;
         binade_get(info->checkpoint, i, &t);
-        binade_status status = measure_tensor(info, i, &t, report->options->nthreads, err);
+        binade_status status = measure_tensor(info, i, &t, console->options->nthreads, err);
         if (status) return status;
         add_tensor(&info->classes[t.cls], &t, &info->tensors[i]);
         add_tensor(&info->total, &t, &info->tensors[i]);
@@ -88,10 +88,10 @@ int cmd_info(const struct options *o) {
     struct info info = {0};
     binade_checkpoint *checkpoint = NULL;
     binade_error err = {""};
-    struct report report;
+    struct console console;
     int code = EXIT_GOOD;
 
-    report_open(&report, o, "measuring");
+    console_open(&console, o, "measuring");
     binade_status status = binade_open(o->path, o->revision, &checkpoint, &err);
     if (status) goto done;
     info.checkpoint = checkpoint;
@@ -102,16 +102,16 @@ int cmd_info(const struct options *o) {
         snprintf(err.message, sizeof(err.message), "out of memory");
         goto done;
     }
-    status = measure(&info, &report, &err);
-    bar_clear(&report.bar);
+    status = measure(&info, &console, &err);
+    bar_clear(&console.bar);
     if (status) goto done;
     if (o->json)
-        info_print_json(&info, &report);
+        info_print_json(&info, &console);
     else
         info_print(&info, o->verbose);
 done:
-    report_close(&report);
-    if (status) code = report_failure(o, status, err.message);
+    console_close(&console);
+    if (status) code = console_failure(o, status, err.message);
     free(info.tensors);
     binade_close(checkpoint);
     return code;

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "commands.h"
+#include "console.h"
 #include "format.h"
-#include "report.h"
 #include "text.h"
 
 const char *const pack_help[] = {
@@ -35,11 +35,11 @@ const char *const pack_help[] = {
     NULL,
 };
 
-static void print_json(const struct report *r, const binade_pack_report *p) {
+static void print_json(const struct console *r, const binade_pack_report *p) {
     const struct options *o = r->options;
     struct json_out j;
 
-    report_begin_json(&j, o, o->path);
+    console_begin_json(&j, o, o->path);
     json_string(&j, "out", o->out);
     json_u64(&j, "format", o->format ? (uint64_t)o->format : 2);
     json_bool(&j, "records", !o->no_hash);
@@ -56,7 +56,7 @@ static void print_json(const struct report *r, const binade_pack_report *p) {
     json_u64(&j, "tensors_carried", p->ntensors - p->npacked);
     json_u64(&j, "files", p->nfiles);
     json_double(&j, "seconds", p->seconds);
-    report_end_json(&j, r);
+    console_end_json(&j, r);
 }
 
 static void print_summary(const struct options *o, const binade_pack_report *p) {
@@ -78,10 +78,10 @@ int cmd_pack(const struct options *o) {
     binade_pack_options options = {.size = sizeof(options)};
     binade_pack_report result = {0};
     binade_error err = {""};
-    struct report report;
+    struct console console;
     int code = EXIT_GOOD;
 
-    report_open(&report, o, "packing");
+    console_open(&console, o, "packing");
     options.format = o->format;
     options.classes = o->classes;
     options.revision = o->revision;
@@ -90,16 +90,16 @@ int cmd_pack(const struct options *o) {
     options.no_hash = o->no_hash;
     options.force = o->force;
     options.nthreads = o->nthreads;
-    options.event = report_event;
-    options.user = &report;
+    options.event = console_event;
+    options.user = &console;
     binade_status status = binade_pack(o->path, o->out, &options, &result, &err);
-    bar_clear(&report.bar);
+    bar_clear(&console.bar);
     if (status)
-        code = report_failure(o, status, err.message);
+        code = console_failure(o, status, err.message);
     else if (o->json)
-        print_json(&report, &result);
+        print_json(&console, &result);
     else if (!o->quiet)
         print_summary(o, &result);
-    report_close(&report);
+    console_close(&console);
     return code;
 }

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "commands.h"
+#include "console.h"
 #include "format.h"
-#include "report.h"
 #include "text.h"
 
 const char *const unpack_help[] = {
@@ -27,11 +27,11 @@ const char *const unpack_help[] = {
     NULL,
 };
 
-static void print_json(const struct report *r, const binade_unpack_report *u) {
+static void print_json(const struct console *r, const binade_unpack_report *u) {
     const struct options *o = r->options;
     struct json_out j;
 
-    report_begin_json(&j, o, o->path);
+    console_begin_json(&j, o, o->path);
     json_string(&j, "out", o->out);
     json_string(&j, "restored", u->whole_files ? "files" : "tensors");
     json_u64(&j, "input_bytes", u->input_nbytes);
@@ -39,7 +39,7 @@ static void print_json(const struct report *r, const binade_unpack_report *u) {
     json_u64(&j, "files", u->nfiles);
     json_u64(&j, "tensors", u->ntensors);
     json_double(&j, "seconds", u->seconds);
-    report_end_json(&j, r);
+    console_end_json(&j, r);
 }
 
 static void print_summary(const struct options *o, const binade_unpack_report *u) {
@@ -60,22 +60,22 @@ int cmd_unpack(const struct options *o) {
     binade_unpack_options options = {.size = sizeof(options)};
     binade_unpack_report result = {0};
     binade_error err = {""};
-    struct report report;
+    struct console console;
     int code = EXIT_GOOD;
 
-    report_open(&report, o, "unpacking");
+    console_open(&console, o, "unpacking");
     options.revision = o->revision;
     options.nthreads = o->nthreads;
-    options.event = report_event;
-    options.user = &report;
+    options.event = console_event;
+    options.user = &console;
     binade_status status = binade_unpack(o->path, o->out, &options, &result, &err);
-    bar_clear(&report.bar);
+    bar_clear(&console.bar);
     if (status)
-        code = report_failure(o, status, err.message);
+        code = console_failure(o, status, err.message);
     else if (o->json)
-        print_json(&report, &result);
+        print_json(&console, &result);
     else if (!o->quiet)
         print_summary(o, &result);
-    report_close(&report);
+    console_close(&console);
     return code;
 }

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "commands.h"
+#include "console.h"
 #include "format.h"
-#include "report.h"
 #include "text.h"
 
 const char *const verify_help[] = {
@@ -32,11 +32,11 @@ const char *const verify_help[] = {
 
 static const char structure_sound[] = "structure sound, original not proven";
 
-static void print_json(const struct report *r, const binade_verify_report *v) {
+static void print_json(const struct console *r, const binade_verify_report *v) {
     const struct options *o = r->options;
     struct json_out j;
 
-    report_begin_json(&j, o, o->path);
+    console_begin_json(&j, o, o->path);
     json_string(&j, "result", v->proven ? "proven" : structure_sound);
     if (o->against)
         json_string(&j, "against", o->against);
@@ -47,7 +47,7 @@ static void print_json(const struct report *r, const binade_verify_report *v) {
     json_u64(&j, "tensors", v->ntensors);
     json_u64(&j, "bytes", v->nbytes);
     json_double(&j, "seconds", v->seconds);
-    report_end_json(&j, r);
+    console_end_json(&j, r);
 }
 
 static void print_summary(const struct options *o, const binade_verify_report *v) {
@@ -71,23 +71,23 @@ int cmd_verify(const struct options *o) {
     binade_verify_options options = {.size = sizeof(options)};
     binade_verify_report result = {0};
     binade_error err = {""};
-    struct report report;
+    struct console console;
     int code = EXIT_GOOD;
 
-    report_open(&report, o, "verifying");
+    console_open(&console, o, "verifying");
     options.revision = o->revision;
     options.against = o->against;
     options.nthreads = o->nthreads;
-    options.event = report_event;
-    options.user = &report;
+    options.event = console_event;
+    options.user = &console;
     binade_status status = binade_verify(o->path, &options, &result, &err);
-    bar_clear(&report.bar);
+    bar_clear(&console.bar);
     if (status)
-        code = report_failure(o, status, err.message);
+        code = console_failure(o, status, err.message);
     else if (o->json)
-        print_json(&report, &result);
+        print_json(&console, &result);
     else if (!o->quiet)
         print_summary(o, &result);
-    report_close(&report);
+    console_close(&console);
     return code;
 }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "binade.h"
-#include "report.h"
+#include "console.h"
 
 /* Of one tensor; all but runtime_nbytes is 0 if it is not BF16. */
 struct info_tensor {
@@ -39,6 +39,6 @@ struct info_rates {
 struct info_rates info_rates(uint64_t nweights, uint64_t stored_nbits, double entropy_nbits);
 
 void info_print(const struct info *info, bool verbose);
-void info_print_json(const struct info *info, const struct report *report);
+void info_print_json(const struct info *info, const struct console *console);
 
 #endif

@@ -137,12 +137,12 @@ static void put_tensor(struct json_out *j, const binade_tensor *t, const struct 
     json_end_object(j);
 }
 
-void info_print_json(const struct info *info, const struct report *report) {
+void info_print_json(const struct info *info, const struct console *console) {
     const binade_checkpoint *c = info->checkpoint;
     struct json_out j;
     binade_tensor t;
 
-    report_begin_json(&j, report->options, binade_path(c));
+    console_begin_json(&j, console->options, binade_path(c));
     json_u64(&j, "format", (uint64_t)binade_format(c));
     json_bool(&j, "records", binade_has_records(c) != 0);
     json_begin_object(&j, "total");
@@ -161,5 +161,5 @@ void info_print_json(const struct info *info, const struct report *report) {
         put_tensor(&j, &t, &info->tensors[i]);
     }
     json_end_array(&j);
-    report_end_json(&j, report);
+    console_end_json(&j, console);
 }

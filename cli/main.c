@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "report.h"
+#include "console.h"
 #include "signals.h"
 
 static const struct command commands[] = {
@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
     binade_status status =
         options_parse(&o, argc, argv, commands, sizeof(commands) / sizeof(*commands), &err);
     if (status)
-        code = report_failure(&o, status, err.message);
+        code = console_failure(&o, status, err.message);
     else if (o.help)
         print_lines(o.command ? o.command->help : main_help);
     else if (o.version)

@@ -1,4 +1,4 @@
-#include "report.h"
+#include "console.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +7,13 @@
 #include "signals.h"
 #include "text.h"
 
-void report_open(struct report *r, const struct options *o, const char *verb) {
+void console_open(struct console *r, const struct options *o, const char *verb) {
     memset(r, 0, sizeof(*r));
     r->options = o;
     bar_open(&r->bar, verb, !o->quiet && !o->json);
 }
 
-void report_close(struct report *r) {
+void console_close(struct console *r) {
     bar_clear(&r->bar);
     for (size_t i = 0; i < r->nnotes; i++)
         free(r->notes[i]);
@@ -23,7 +23,7 @@ void report_close(struct report *r) {
 }
 
 /* False when out of memory. */
-static bool keep_note(struct report *r, const char *text) {
+static bool keep_note(struct console *r, const char *text) {
     char **notes = realloc(r->notes, (r->nnotes + 1) * sizeof(*notes));
     if (!notes) return false;
     r->notes = notes;
@@ -35,15 +35,15 @@ static bool keep_note(struct report *r, const char *text) {
     return true;
 }
 
-static void print_line(struct report *r, const char *label, const char *text) {
+static void print_line(struct console *r, const char *label, const char *text) {
     bar_clear(&r->bar);
     fputs(label, stderr);
     text_print(stderr, text, strlen(text));
     putc('\n', stderr);
 }
 
-int report_event(void *user, const binade_event *event) {
-    struct report *r = user;
+int console_event(void *user, const binade_event *event) {
+    struct console *r = user;
 
     switch (event->kind) {
     case BINADE_EVENT_PROGRESS:
@@ -61,7 +61,7 @@ int report_event(void *user, const binade_event *event) {
     return signals_caught() != 0;
 }
 
-void report_begin_json(struct json_out *j, const struct options *o, const char *path) {
+void console_begin_json(struct json_out *j, const struct options *o, const char *path) {
     memset(j, 0, sizeof(*j));
     j->out = stdout;
     json_begin_object(j, NULL);
@@ -70,7 +70,7 @@ void report_begin_json(struct json_out *j, const struct options *o, const char *
     json_string(j, "path", path);
 }
 
-void report_end_json(struct json_out *j, const struct report *r) {
+void console_end_json(struct json_out *j, const struct console *r) {
     json_begin_array(j, "notes");
     for (size_t i = 0; i < r->nnotes; i++)
         json_string(j, NULL, r->notes[i]);
@@ -94,7 +94,7 @@ static const char *status_name(binade_status status) {
     }
 }
 
-int report_failure(const struct options *o, binade_status status, const char *message) {
+int console_failure(const struct options *o, binade_status status, const char *message) {
     char text[64];
 
     if (status == BINADE_E_CANCELLED) {

@@ -1,6 +1,6 @@
-/* report.h - how a command talks: events while it runs, its failure, its exit status. */
-#ifndef BINADE_CLI_REPORT_H
-#define BINADE_CLI_REPORT_H
+/* console.h - how a command talks: events while it runs, its failure, its exit status. */
+#ifndef BINADE_CLI_CONSOLE_H
+#define BINADE_CLI_CONSOLE_H
 
 #include <stddef.h>
 
@@ -15,7 +15,7 @@ enum {
 };
 
 /* What one run of a command has reported so far. */
-struct report {
+struct console {
     const struct options *options;
     struct progress_bar bar;
     char **notes; /* [nnotes], kept for --json only */
@@ -23,20 +23,20 @@ struct report {
 };
 
 /* `verb` is for the progress bar: "packing". */
-void report_open(struct report *r, const struct options *o, const char *verb);
-void report_close(struct report *r);
+void console_open(struct console *r, const struct options *o, const char *verb);
+void console_close(struct console *r);
 
-/* A binade_event_fn whose user is a struct report. Notes and tensor lines go to standard error.
+/* A binade_event_fn whose user is a struct console. Notes and tensor lines go to standard error.
  * Cancels when a signal has arrived. */
-int report_event(void *user, const binade_event *event);
+int console_event(void *user, const binade_event *event);
 
 /* Begins the result on standard output: {"command": ..., "path": ... */
-void report_begin_json(struct json_out *j, const struct options *o, const char *path);
+void console_begin_json(struct json_out *j, const struct options *o, const char *path);
 /* Ends it: "notes": [...]}. */
-void report_end_json(struct json_out *j, const struct report *r);
+void console_end_json(struct json_out *j, const struct console *r);
 
 /* Prints the error as one line on standard error, with --json also as {"error": ...} on standard
  * output, and returns the exit status. */
-int report_failure(const struct options *o, binade_status status, const char *message);
+int console_failure(const struct options *o, binade_status status, const char *message);
 
 #endif
