@@ -31,6 +31,16 @@ static const struct cpu_kernels sets[] = {
         .fixed_decode = fixed_decode_avx2,
         .fixed_count_escapes = fixed_count_escapes_avx2,
     },
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    {
+        .name = "neon",
+        .count_exponents = count_exponents_neon,
+        .rice_encode = rice_encode_neon,
+        .rice_decode = rice_decode_neon,
+        .fixed_encode = fixed_encode_neon,
+        .fixed_decode = fixed_decode_neon,
+        .fixed_count_escapes = fixed_count_escapes_neon,
+    },
 #endif
     {
         .name = "plain",
