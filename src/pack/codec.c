@@ -3,6 +3,7 @@
 
 #include "pack/decode.h"
 #include "pack/encode.h"
+#include "pack/encode_piece.h"
 
 static binade_status check_shape(int format, uint64_t rows, uint64_t cols, binade_error *err) {
     uint64_t nweights;

@@ -6,6 +6,7 @@
 
 #include "format/rank_table.h"
 #include "pack/count.h"
+#include "pack/encode_piece.h"
 #include "pack/spool.h"
 
 struct ranks {
@@ -17,13 +18,6 @@ struct ranks {
 struct encode_task {
     size_t item;
     uint64_t begin, end;
-};
-
-/* What one worker makes of a piece before it knows where that goes. */
-struct piece_scratch {
-    uint8_t *weights, *raw, *meta, *codes, *tail;
-    size_t raw_nbytes, meta_nbytes, codes_nbytes, tail_nbytes;
-    struct bit_sink bits; /* carries the last bits of a run over to the next of its row */
 };
 
 struct place {
@@ -41,7 +35,6 @@ struct turn {
 
 struct encoding {
     struct encoder *e;
-    const struct cpu_kernels *kernels;
     struct encode_item *items;
     struct ranks *ranks; /* [packed items], found by first_ranks */
     size_t *ranks_of;    /* [nitems] */
@@ -50,60 +43,6 @@ struct encoding {
     struct piece_scratch *scratch; /* [nthreads] */
     struct turn turn;
 };
-
-/* ---- Coding one piece ------------------------------------------------------------------- */
-
-binade_status encode_bound(int format, uint64_t rows, uint64_t cols, uint64_t *codes_nbytes,
-                           uint64_t *tail_nbytes, binade_error *err) {
-    uint64_t row_nbytes;
-    bool bad;
-    if (format == 1) {
-        bad = mul_overflows(row_ntiles(cols), TILE, &row_nbytes) ||
-              mul_overflows(rows, cols, tail_nbytes);
-    } else {
-        bad = mul_overflows(cols, RICE_TILE_MAX_NBITS / TILE, &row_nbytes) ||
-              mul_overflows(rows, 4, tail_nbytes);
-        row_nbytes = 4 * ceil_div(row_nbytes, 32);
-    }
-    if (bad || mul_overflows(rows, row_nbytes, codes_nbytes) ||
-        add_overflows(*codes_nbytes, STREAM_SLACK, codes_nbytes) ||
-        add_overflows(*tail_nbytes, STREAM_SLACK, tail_nbytes) || *codes_nbytes > SIZE_MAX / 2 ||
-        *tail_nbytes > SIZE_MAX / 2)
-        return fail(err, BINADE_E_USAGE, "a weight of %llu x %llu is too large",
-                    (unsigned long long)rows, (unsigned long long)cols);
-    return BINADE_OK;
-}
-
-/* Codes nrows x ncols weights: whole rows, or one run of a long row, then nrows is 1. */
-static void code_piece(const struct encoding *x, const struct encode_item *item,
-                       const uint8_t *weights, uint64_t nrows, size_t ncols, bool starts_row,
-                       bool ends_row, struct piece_scratch *s) {
-    const uint8_t *rank_of = x->ranks[x->ranks_of[item - x->items]].rank_of;
-    size_t ntiles = (size_t)row_ntiles(ncols);
-    uint8_t *codes = s->codes, *tail = s->tail;
-
-    if (starts_row) s->bits = (struct bit_sink){0};
-    s->bits.next = codes;
-    for (uint64_t r = 0; r < nrows; r++) {
-        const uint8_t *row = weights + 2 * r * ncols;
-        uint8_t *raw = s->raw + r * ncols, *meta = s->meta + r * ntiles;
-        if (x->e->format == 1) {
-            x->kernels->fixed_encode(row, ncols, rank_of, raw, meta, &codes, &tail);
-            continue;
-        }
-        if (starts_row) {
-            store_le32(tail, (uint32_t)((s->bits.next - s->codes) / 4));
-            tail += 4;
-        }
-        x->kernels->rice_encode(row, ncols, rank_of, raw, meta, &s->bits);
-        if (ends_row) bit_sink_end_row(&s->bits);
-    }
-    if (x->e->format == 2) codes = s->bits.next;
-    s->raw_nbytes = (size_t)nrows * ncols;
-    s->meta_nbytes = (size_t)nrows * ntiles;
-    s->codes_nbytes = (size_t)(codes - s->codes);
-    s->tail_nbytes = (size_t)(tail - s->tail);
-}
 
 /* ---- Turns ------------------------------------------------------------------------------- */
 
@@ -196,6 +135,7 @@ static binade_status encode_rows(struct encoding *x, size_t i, unsigned worker, 
     const struct encode_task *task = &x->tasks[i];
     struct encode_item *item = &x->items[task->item];
     struct piece_scratch *s = &x->scratch[worker];
+    const uint8_t *rank_of = x->ranks[x->ranks_of[task->item]].rank_of;
     uint64_t nrows = task->end - task->begin;
     binade_status status;
 
@@ -208,7 +148,7 @@ static binade_status encode_rows(struct encoding *x, size_t i, unsigned worker, 
         status = bytes_view(&x->e->source, item->src_offset + 2 * (task->begin * item->cols + col),
                             nbytes, s->weights, &weights, err);
         if (status) return status;
-        code_piece(x, item, weights, nrows, ncols, starts_row, ends_row, s);
+        encode_piece(s, rank_of, weights, nrows, ncols, starts_row, ends_row);
 
         if (starts_row) {
             if (!pool_wait_turn(x->e->pool, i)) return BINADE_E_CANCELLED;
@@ -356,35 +296,17 @@ static binade_status rank_tensors(struct encoding *x, size_t nitems, binade_erro
 }
 
 static binade_status make_scratch(struct encoding *x, binade_error *err) {
-    /* Rows may be single weights: a tile, a word of bits and a row offset for each. */
-    size_t ntiles = PIECE_NWEIGHTS;
-    size_t rice_nbytes = PIECE_NWEIGHTS / TILE * (RICE_TILE_MAX_NBITS / 8) + 4 * ntiles;
-    size_t codes_nbytes = x->e->format == 1 ? TILE * ntiles : rice_nbytes;
-    size_t sizes[] = {PIECE_NBYTES, PIECE_NWEIGHTS, ntiles, codes_nbytes + STREAM_SLACK,
-                      4 * ntiles + STREAM_SLACK};
     unsigned nthreads = pool_nthreads(x->e->pool);
     x->scratch = calloc(nthreads, sizeof *x->scratch);
-    if (!x->scratch) return fail_memory(err);
-    for (unsigned w = 0; w < nthreads; w++) {
-        struct piece_scratch *s = &x->scratch[w];
-        uint8_t **buffers[] = {&s->weights, &s->raw, &s->meta, &s->codes, &s->tail};
-        for (size_t b = 0; b < sizeof sizes / sizeof *sizes; b++) {
-            *buffers[b] = malloc(sizes[b]);
-            if (!*buffers[b]) return fail_memory(err);
-        }
-    }
-    return BINADE_OK;
+    binade_status status = x->scratch ? BINADE_OK : fail_memory(err);
+    for (unsigned w = 0; w < nthreads && !status; w++)
+        status = piece_scratch_open(&x->scratch[w], x->e->format, err);
+    return status;
 }
 
 static void free_scratch(struct encoding *x) {
-    for (unsigned w = 0; x->scratch && w < pool_nthreads(x->e->pool); w++) {
-        struct piece_scratch *s = &x->scratch[w];
-        free(s->weights);
-        free(s->raw);
-        free(s->meta);
-        free(s->codes);
-        free(s->tail);
-    }
+    for (unsigned w = 0; x->scratch && w < pool_nthreads(x->e->pool); w++)
+        piece_scratch_close(&x->scratch[w]);
     free(x->scratch);
 }
 
@@ -399,7 +321,7 @@ static binade_status open_turn(struct encoding *x, binade_error *err) {
 
 binade_status encode_items(struct encoder *e, struct encode_item *items, size_t nitems,
                            binade_error *err) {
-    struct encoding x = {.e = e, .kernels = cpu_kernels(), .items = items};
+    struct encoding x = {.e = e, .items = items};
     binade_status status;
 
     for (size_t t = 0; t < nitems; t++) {

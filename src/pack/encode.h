@@ -47,8 +47,4 @@ struct encoder {
 binade_status encode_items(struct encoder *e, struct encode_item *items, size_t nitems,
                            binade_error *err);
 
-/* The most bytes of the codes and tail parts that a tensor can have. */
-binade_status encode_bound(int format, uint64_t rows, uint64_t cols, uint64_t *codes_nbytes,
-                           uint64_t *tail_nbytes, binade_error *err);
-
 #endif

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "pack/encode.h"
+#include "pack/encode_piece.h"
 
 /* Tensors are counted and then coded batch by batch, so that the second reading finds the data in
  * memory still, and that a batch has work for every thread. */
