@@ -60,11 +60,13 @@ def run_format(binade: str, model: Path, number: int) -> tuple[list[str], int]:
     nbytes = count_bytes(model)
     pack = Step(binade, ["pack", model, "--out", packed, "--format", number], nbytes)
     verify = Step(binade, ["verify", packed], nbytes)
+    if verify.report["result"] != "proven":
+        raise SystemExit(f"verify did not prove the original: {verify.report['result']}")
     unpack = Step(binade, ["unpack", packed, "--out", restored], nbytes)
     nfiles = compare_folders(model, restored)
     shutil.rmtree(restored)
     size = count_bytes(packed)
-    bits = pack.report["nbits"] / pack.report["nweights"]
+    bits = pack.report["bits_per_weight"]
     row = [f"format {number}", f"{size / 1e6:.1f} MB", f"{100 * size / nbytes:.1f} %"]
     return [*row, f"{bits:.2f}", pack.rate, verify.rate, unpack.rate], nfiles
 
