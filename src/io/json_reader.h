@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/status.h"
 
@@ -34,6 +35,10 @@ struct json_string {
     const char *text;
     size_t nbytes;
 };
+
+static inline bool json_is(struct json_string s, const char *text) {
+    return s.nbytes == strlen(text) && !memcmp(s.text, text, s.nbytes);
+}
 
 struct json_reader {
     const char *text;

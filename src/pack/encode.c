@@ -36,8 +36,8 @@ struct turn {
 struct encoding {
     struct encoder *e;
     struct encode_item *items;
-    struct ranks *ranks; /* [packed items], found by first_ranks */
-    size_t *ranks_of;    /* [nitems] */
+    struct ranks *ranks; /* [packed items] */
+    size_t *ranks_of;    /* [nitems] which of them */
     struct encode_task *tasks;
     size_t ntasks;
     struct piece_scratch *scratch; /* [nthreads] */

@@ -69,8 +69,9 @@ binade_status escaped_text_expand(const struct escaped_text *t, uint64_t nbytes,
 binade_status gap_expand(const struct gap *gap, const char *what, uint8_t **data,
                          binade_error *err);
 
-/* In config.json's text: the byte range of the member "quantization_config" that marks an old pack,
- * with the comma that goes with it; begin == end if there is none. *format is set if there is one.
+/* In config.json's text, which has a NUL behind it: the byte range of the member
+ * "quantization_config" that marks an old pack, with the comma that goes with it; begin == end if
+ * there is none. *format is set if there is one.
  */
 binade_status config_find_mark(const char *text, size_t nbytes, const char *file, int *format,
                                size_t *begin, size_t *end, binade_error *err);

@@ -1,11 +1,8 @@
 /* restore.c - see restore.h. */
-#include "pack/restore.h"
+#include "pack/restore_output.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 /* Rows [begin, end) of a packed entry; or bytes [begin, end) of the packed file, of which the first
@@ -18,7 +15,7 @@ struct restore_task {
 struct restoring {
     const binade_checkpoint *c;
     const struct restore_plan *plan;
-    const struct restore_target *target;
+    struct restore_output output;
     struct pool *pool;
     struct progress *progress;
     struct packed_tensor **tensors; /* [nentries], NULL: carried */
@@ -31,8 +28,6 @@ struct restoring {
 
     /* Owned by whoever has the turn. */
     XXH3_state_t *hashes[NPARTS];
-    uint64_t sha_pos; /* original bytes hashed so far */
-    size_t next_gap;
 };
 
 static const struct entry *entry_at(const struct restoring *x, size_t i) {
@@ -85,44 +80,6 @@ static binade_status check_header(const struct restoring *x, binade_error *err) 
 
 /* ---- Turns: what must happen in order ----------------------------------------------------- */
 
-static void hash_zeros(struct sha256 *sha, uint64_t nbytes) {
-    static const uint8_t zeros[4096];
-    for (; nbytes > sizeof zeros; nbytes -= sizeof zeros)
-        sha256_update(sha, zeros, sizeof zeros);
-    sha256_update(sha, zeros, (size_t)nbytes);
-}
-
-/* Hashes the recorded gaps up to `offset` of the original file. */
-static binade_status hash_gaps(struct restoring *x, uint64_t offset, binade_error *err) {
-    const struct record *rec = x->plan->record;
-    while (x->sha_pos < offset && rec && x->next_gap < rec->ngaps) {
-        const struct gap *gap = &rec->gaps[x->next_gap++];
-        uint8_t *data;
-        binade_status status = gap_expand(gap, x->plan->path, &data, err);
-        if (status) return status;
-        if (data)
-            sha256_update(x->target->sha, data, (size_t)gap->nbytes);
-        else
-            hash_zeros(x->target->sha, gap->nbytes);
-        free(data);
-        x->sha_pos += gap->nbytes;
-    }
-    return BINADE_OK;
-}
-
-static binade_status hash_original(struct restoring *x, uint64_t offset, const uint8_t *data,
-                                   size_t nbytes, binade_error *err) {
-    if (!x->target->sha) return BINADE_OK;
-    binade_status status = hash_gaps(x, offset, err);
-    if (status) return status;
-    if (x->sha_pos != offset)
-        return fail(err, BINADE_E_DATA, "%s: its tensors are not in the recorded original's order",
-                    quote_path(x->plan->shard->file.path).text);
-    sha256_update(x->target->sha, data, nbytes);
-    x->sha_pos += nbytes;
-    return BINADE_OK;
-}
-
 static binade_status hash_piece(struct restoring *x, const struct entry *e,
                                 const struct packed_tensor *t, const struct decoded_piece *piece,
                                 binade_error *err) {
@@ -142,25 +99,6 @@ static binade_status hash_piece(struct restoring *x, const struct entry *e,
 
 /* ---- Tasks ----------------------------------------------------------------------------------- */
 
-/* Writes and compares what does not depend on the order. */
-static binade_status deliver(struct restoring *x, const struct entry *e, uint64_t offset,
-                             const uint8_t *data, size_t nbytes, uint8_t *other,
-                             binade_error *err) {
-    const struct file *against = x->target->against;
-    binade_status status = BINADE_OK;
-    if (x->target->out) status = file_write(x->target->out, offset, data, nbytes, err);
-    if (status || !against) return status;
-    if ((status = file_read(against, offset, other, nbytes, err))) return status;
-    if (!memcmp(data, other, nbytes)) return BINADE_OK;
-    size_t i = 0;
-    while (data[i] == other[i])
-        i++;
-    return fail(err, BINADE_E_DATA,
-                "%s: tensor %s: byte %" PRIu64 " of the file is 0x%02x, the original has 0x%02x",
-                quote_path(against->path).text, quote(e->name, e->name_nbytes).text, offset + i,
-                other[i], data[i]);
-}
-
 struct rows_use {
     struct restoring *x;
     size_t task;
@@ -174,12 +112,12 @@ static binade_status use_rows(void *user, const struct decoded_piece *piece, bin
     const struct entry *e = entry_at(x, i);
     const struct packed_tensor *t = x->tensors[i];
     uint64_t offset = x->plan->offsets[i] + 2 * (piece->row * t->cols + piece->col);
-    binade_status status =
-        deliver(x, e, offset, piece->weights, piece->weights_nbytes, u->worker->other, err);
+    binade_status status = output_deliver(&x->output, e, offset, piece->weights,
+                                          piece->weights_nbytes, u->worker->other, err);
     if (status) return status;
     if (piece->col == 0 && !pool_wait_turn(x->pool, u->task)) return BINADE_E_CANCELLED;
     if ((status = hash_piece(x, e, t, piece, err))) return status;
-    if ((status = hash_original(x, offset, piece->weights, piece->weights_nbytes, err)))
+    if ((status = output_hash(&x->output, offset, piece->weights, piece->weights_nbytes, err)))
         return status;
     if (piece->last) pool_end_turn(x->pool, u->task);
     return progress_add(x->progress, piece->weights_nbytes, err);
@@ -214,10 +152,11 @@ static binade_status restore_carried(struct restoring *x, size_t i, struct worke
     uint64_t offset = x->plan->offsets[task->entry] + (task->begin - file_offset(x, e->tensor));
     binade_status status = file_read(&x->plan->shard->file, task->begin, data, nbytes, err);
     if (status) return status;
-    if ((status = deliver(x, e, offset, data, nbytes, w->other, err))) return status;
+    if ((status = output_deliver(&x->output, e, offset, data, nbytes, w->other, err)))
+        return status;
     if (!pool_wait_turn(x->pool, i)) return BINADE_E_CANCELLED;
     if ((status = hash_carried(x, task, data, err))) return status;
-    if ((status = hash_original(x, offset, data, nbytes, err))) return status;
+    if ((status = output_hash(&x->output, offset, data, nbytes, err))) return status;
     pool_end_turn(x->pool, i);
     return progress_add(x->progress, nbytes, err);
 }
@@ -327,87 +266,14 @@ static void close_workers(struct restoring *x) {
         XXH3_freeState(x->hashes[p]);
 }
 
-/* ---- What is not a tensor ----------------------------------------------------------------------
- */
-
-static binade_status compare_bytes(const struct restoring *x, uint64_t offset, const void *data,
-                                   size_t nbytes, binade_error *err) {
-    const struct file *against = x->target->against;
-    uint8_t *other = malloc(nbytes + 1);
-    binade_status status =
-        other ? file_read(against, offset, other, nbytes, err) : fail_memory(err);
-    if (!status && memcmp(data, other, nbytes))
-        status = fail(err, BINADE_E_DATA,
-                      "%s: differs from the original within bytes %" PRIu64 " to %" PRIu64
-                      ", outside of its tensors",
-                      quote_path(against->path).text, offset, offset + nbytes);
-    free(other);
-    return status;
-}
-
-static binade_status compare_zeros(const struct restoring *x, uint64_t offset, uint64_t nbytes,
-                                   binade_error *err) {
-    static const uint8_t zeros[4096];
-    binade_status status = BINADE_OK;
-    for (uint64_t done = 0; done < nbytes && !status; done += sizeof zeros) {
-        uint64_t left = nbytes - done;
-        status = compare_bytes(x, offset + done, zeros,
-                               left < sizeof zeros ? (size_t)left : sizeof zeros, err);
-    }
-    return status;
-}
-
-static binade_status deliver_header(struct restoring *x, binade_error *err) {
-    const struct restore_plan *plan = x->plan;
-    uint8_t length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)(plan->header_nbytes >> 8 * i);
-    const struct {
-        uint64_t offset;
-        const void *data;
-        size_t nbytes;
-    } pieces[] = {{0, length, 8}, {8, plan->header, (size_t)plan->header_nbytes}};
-    for (int i = 0; i < 2; i++) {
-        binade_status status = BINADE_OK;
-        if (x->target->out)
-            status =
-                file_write(x->target->out, pieces[i].offset, pieces[i].data, pieces[i].nbytes, err);
-        if (!status && x->target->against)
-            status = compare_bytes(x, pieces[i].offset, pieces[i].data, pieces[i].nbytes, err);
-        if (!status)
-            status = hash_original(x, pieces[i].offset, pieces[i].data, pieces[i].nbytes, err);
-        if (status) return status;
-    }
-    return BINADE_OK;
-}
-
-/* Gaps of zeros need no writing: the file is given its length and holds zeros where nothing is. */
-static binade_status deliver_gaps(struct restoring *x, binade_error *err) {
-    const struct record *rec = x->plan->record;
-    for (size_t g = 0; rec && g < rec->ngaps; g++) {
-        const struct gap *gap = &rec->gaps[g];
-        uint8_t *data;
-        binade_status status = gap_expand(gap, x->plan->path, &data, err);
-        if (!status && data && x->target->out)
-            status = file_write(x->target->out, gap->offset, data, (size_t)gap->nbytes, err);
-        if (!status && data && x->target->against)
-            status = compare_bytes(x, gap->offset, data, (size_t)gap->nbytes, err);
-        if (!status && !data && x->target->against)
-            status = compare_zeros(x, gap->offset, gap->nbytes, err);
-        free(data);
-        if (status) return status;
-    }
-    if (x->target->out && ftruncate(x->target->out->fd, (off_t)x->plan->nbytes))
-        return fail_errno(err, errno, "%s: cannot be given its length",
-                          quote_path(x->target->out->path).text);
-    return BINADE_OK;
-}
-
 binade_status restore_shard(const binade_checkpoint *c, const struct restore_plan *plan,
                             const struct restore_target *target, struct pool *pool,
                             struct progress *progress, binade_error *err) {
-    struct restoring x = {
-        .c = c, .plan = plan, .target = target, .pool = pool, .progress = progress};
+    struct restoring x = {.c = c,
+                          .plan = plan,
+                          .output = {.plan = plan, .target = target},
+                          .pool = pool,
+                          .progress = progress};
     size_t nentries = plan->shard->nentries;
     binade_status status = BINADE_OK;
     x.tensors = calloc(nentries + 1, sizeof *x.tensors);
@@ -417,12 +283,12 @@ binade_status restore_shard(const binade_checkpoint *c, const struct restore_pla
     }
     if ((status = open_workers(&x, err))) goto done;
     if (plan->record && (status = check_header(&x, err))) goto done;
-    if ((status = deliver_header(&x, err))) goto done;
-    if ((status = deliver_gaps(&x, err))) goto done;
+    if ((status = output_header(&x.output, err))) goto done;
+    if ((status = output_gaps(&x.output, err))) goto done;
     if ((status = pool_run(pool, nentries, describe_tensor, &x, err))) goto done;
     if ((status = make_tasks(&x, err))) goto done;
     if ((status = pool_run(pool, x.ntasks, run_task, &x, err))) goto done;
-    if (target->sha) status = hash_gaps(&x, plan->nbytes, err);
+    status = output_end(&x.output, err);
 done:
     for (size_t i = 0; x.tensors && i < nentries; i++)
         free(x.tensors[i]);
