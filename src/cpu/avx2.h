@@ -126,6 +126,7 @@ TARGET_AVX2 static ALWAYS_INLINE void tile_load256(const uint8_t *bf16, unsigned
         from = copy;
         to = raw_copy;
     }
+#pragma GCC unroll 4
     for (unsigned v = 0; v < NVECTORS; v++) {
         struct split256 weights = bf16_load256(from + 64 * v);
         store256(to + 32 * v, weights.raw);
@@ -134,9 +135,11 @@ TARGET_AVX2 static ALWAYS_INLINE void tile_load256(const uint8_t *bf16, unsigned
     }
     if (n < TILE) {
         memcpy(raw, raw_copy, n);
+#pragma GCC unroll 4
         for (unsigned v = 0; v < NVECTORS; v++)
             store256(raw_copy + 32 * v, ranks[v]);
         memset(raw_copy + n, 0, TILE - n);
+#pragma GCC unroll 4
         for (unsigned v = 0; v < NVECTORS; v++)
             ranks[v] = load256(raw_copy + 32 * v);
     }
@@ -153,6 +156,7 @@ TARGET_AVX2 static ALWAYS_INLINE void tile_store256(uint8_t *bf16, const __m256i
         raw = raw_copy;
         to = copy;
     }
+#pragma GCC unroll 4
     for (unsigned v = 0; v < NVECTORS; v++)
         bf16_store256(to + 64 * v, exponents[v], load256(raw + 32 * v));
     if (n < TILE) memcpy(bf16, copy, 2 * (size_t)n);

@@ -14,12 +14,14 @@ static ALWAYS_INLINE uint64_t code_bits(unsigned b) {
 
 /* TILE codes of b bits; reads 8 bytes past them. */
 TARGET_AVX2 static ALWAYS_INLINE void get_codes(unsigned b, const uint8_t *idx, uint8_t *codes) {
+#pragma GCC unroll 4
     for (unsigned group = 0; group < TILE / 8; group++)
         store64(codes + 8 * group, _pdep_u64(load64(idx + b * group), code_bits(b)));
 }
 
 /* Writes 8 bytes past the codes. */
 TARGET_AVX2 static ALWAYS_INLINE void put_codes(unsigned b, const uint8_t *codes, uint8_t *idx) {
+#pragma GCC unroll 4
     for (unsigned group = 0; group < TILE / 8; group++)
         store64(idx + b * group, _pext_u64(load64(codes + 8 * group), code_bits(b)));
 }
@@ -48,6 +50,7 @@ TARGET_AVX2 enum stream_fault fixed_decode_avx2(const uint8_t *raw, const uint8_
         if (idx_end - *idx < fixed_tile_nbytes(*meta)) return STREAM_SHORT;
         get_codes(b, *idx, codes);
         *idx += fixed_tile_nbytes(*meta);
+#pragma GCC unroll 4
         for (unsigned v = 0; v < NVECTORS; v++)
             exponents[v] = look_up256(&window, load256(codes + 32 * v));
         if (*meta & FIXED_ESCAPE) {
@@ -55,11 +58,13 @@ TARGET_AVX2 enum stream_fault fixed_decode_avx2(const uint8_t *raw, const uint8_
                                      find_at_least(codes + 64, (1u << b) - 1)};
             if (esc_end - *esc < _mm_popcnt_u64(is_escape[0]) + _mm_popcnt_u64(is_escape[1]))
                 return STREAM_SHORT;
+#pragma GCC unroll 4
             for (unsigned v = 0; v < NVECTORS; v++)
                 store256(codes + 32 * v, exponents[v]);
             for (unsigned half = 0; half < 2; half++)
                 for (uint64_t m = is_escape[half]; m; m = _blsr_u64(m))
                     codes[64 * half + _tzcnt_u64(m)] = *(*esc)++;
+#pragma GCC unroll 4
             for (unsigned v = 0; v < NVECTORS; v++)
                 exponents[v] = load256(codes + 32 * v);
         }
@@ -92,17 +97,21 @@ TARGET_AVX2 static ALWAYS_INLINE uint8_t choose_meta(const __m256i ranks[4]) {
     unsigned nescapes[FIXED_ESCAPE_B_MAX + 1] = {0};
     __m256i escapes[4], most = _mm256_setzero_si256();
 
+#pragma GCC unroll 4
     for (unsigned v = 0; v < NVECTORS; v++)
         most = _mm256_max_epu8(most, ranks[v]);
+#pragma GCC unroll 4
     for (unsigned b = 1; b <= FIXED_ESCAPE_B_MAX; b++) {
         const __m256i least = _mm256_set1_epi8((char)((1 << b) - 1));
         escapes[b - 1] = _mm256_setzero_si256();
+#pragma GCC unroll 4
         for (unsigned v = 0; v < NVECTORS; v++) {
             __m256i is_escape = _mm256_cmpeq_epi8(_mm256_max_epu8(ranks[v], least), ranks[v]);
             escapes[b - 1] = _mm256_sub_epi8(escapes[b - 1], is_escape);
         }
     }
     uint64_t sums = sum_bytes256(escapes);
+#pragma GCC unroll 4
     for (unsigned b = 1; b <= FIXED_ESCAPE_B_MAX; b++)
         nescapes[b] = (unsigned)(sums >> 16 * (b - 1)) & 0xffff;
     return fixed_choose_meta(max_byte256(most), nescapes);
@@ -121,6 +130,7 @@ TARGET_AVX2 void fixed_encode_avx2(const uint8_t *bf16, size_t n, const uint8_t 
         *meta = choose_meta(ranks);
         unsigned b = *meta & 15;
         const __m256i most = _mm256_set1_epi8((char)((1u << b) - 1));
+#pragma GCC unroll 4
         for (unsigned v = 0; v < NVECTORS; v++)
             store256(codes + 32 * v, _mm256_min_epu8(ranks[v], most));
         if (*meta & FIXED_ESCAPE)

@@ -113,6 +113,7 @@ TARGET_AVX512 enum stream_fault fixed_count_escapes_avx512(const uint8_t *meta, 
 TARGET_AVX512 static ALWAYS_INLINE uint8_t choose_meta(__m512i ranks0, __m512i ranks1) {
     unsigned nescapes[FIXED_ESCAPE_B_MAX + 1] = {0};
 
+#pragma GCC unroll 4
     for (unsigned b = 1; b <= FIXED_ESCAPE_B_MAX; b++) {
         __m512i escape = _mm512_set1_epi8((char)((1 << b) - 1));
         nescapes[b] = (unsigned)_mm_popcnt_u64(_mm512_cmpge_epu8_mask(ranks0, escape)) +
@@ -137,6 +138,7 @@ TARGET_AVX512 static ALWAYS_INLINE void put_codes(__m512i codes, unsigned b, uin
     uint8_t bytes[64];
 
     _mm512_storeu_si512(bytes, codes);
+#pragma GCC unroll 8
     for (unsigned group = 0; group < 8; group++)
         store64(idx + b * group, _pext_u64(load64(bytes + 8 * group), every));
 }

@@ -15,10 +15,12 @@ TARGET_AVX2 static ALWAYS_INLINE unsigned choose_k(const __m256i ranks[4], unsig
     __m256i odd[4], top[4]; /* by k: the sum over vectors of bit k, in place; of quotients at top */
     unsigned sum[4] = {0}, at_top[4];
 
+#pragma GCC unroll 4
     for (unsigned k = 0; k <= RICE_K_MAX; k++) {
         const __m256i bit = _mm256_set1_epi8((char)(1 << k));
         const __m256i least = _mm256_set1_epi8((char)(biggest >> k << k));
         odd[k] = top[k] = _mm256_setzero_si256();
+#pragma GCC unroll 4
         for (unsigned v = 0; v < NVECTORS; v++) {
             __m256i is_top = _mm256_cmpeq_epi8(_mm256_max_epu8(ranks[v], least), ranks[v]);
             odd[k] = _mm256_add_epi8(odd[k], _mm256_and_si256(ranks[v], bit));
@@ -26,11 +28,14 @@ TARGET_AVX2 static ALWAYS_INLINE unsigned choose_k(const __m256i ranks[4], unsig
         }
     }
     uint64_t sums = sum_bytes256(ranks), odds = sum_bytes256(odd), tops = sum_bytes256(top);
+#pragma GCC unroll 4
     for (unsigned v = 0; v < NVECTORS; v++)
         sum[0] += (unsigned)(sums >> 16 * v) & 0xffff;
+#pragma GCC unroll 4
     for (unsigned k = 0; k < RICE_K_MAX; k++)
         sum[k + 1] = (sum[k] - (((unsigned)(odds >> 16 * k) & 0xffff) >> k)) / 2;
-    /* Weights past n have quotient 0, which would be at the top if all others have it. */
+        /* Weights past n have quotient 0, which would be at the top if all others have it. */
+#pragma GCC unroll 4
     for (unsigned k = 0; k <= RICE_K_MAX; k++)
         at_top[k] = biggest >> k ? (unsigned)(tops >> 16 * k) & 0xffff : n;
     return rice_choose_k(n, biggest, sum, at_top);
@@ -59,6 +64,7 @@ TARGET_AVX2 static ALWAYS_INLINE void put_tile(const __m256i ranks[4], unsigned 
         put_low_bits(sink, low_half, n0, k);
         put_low_bits(sink, high_half, n1, k);
     }
+#pragma GCC unroll 4
     for (unsigned v = 0; v < NVECTORS; v++)
         q[v] = _mm256_and_si256(_mm256_srl_epi16(ranks[v], _mm_cvtsi32_si128((int)k)), keep);
     for (unsigned j = 0; j < qmax; j++) {

@@ -27,10 +27,12 @@ choose_k(const struct ranks512 *low, const struct ranks512 *high, unsigned n, un
         _mm512_add_epi64(_mm512_sad_epu8(low->rank, zero), _mm512_sad_epu8(high->rank, zero));
 
     sum[0] = (unsigned)_mm512_reduce_add_epi64(sums);
+#pragma GCC unroll 4
     for (int k = 0; k < 3; k++) {
         unsigned nodd = count(lanes_with(low->rank, 1 << k), lanes_with(high->rank, 1 << k));
         sum[k + 1] = (sum[k] - nodd) / 2;
     }
+#pragma GCC unroll 4
     for (int k = 0; k <= 3; k++) {
         __m512i top = _mm512_set1_epi8((char)(biggest >> k << k));
         at_top[k] = count(_mm512_mask_cmpge_epu8_mask(low->lanes, low->rank, top),
