@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 struct cpu_features {
-    bool avx2;   /* AVX2, BMI1, BMI2, LZCNT and POPCNT */
+    bool avx2;   /* AVX2, BMI1, BMI2 and POPCNT */
     bool avx512; /* the above and AVX-512 F, BW, DQ, VL, VBMI, VBMI2: Ice Lake, Zen 4 and later */
     bool neon;   /* 64-bit ARM */
 };

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Weights i of an array of little-endian BF16 at any alignment. */
+/* Weight i of an array of little-endian BF16 at any alignment. */
 static inline unsigned bf16_load(const uint8_t *bf16, size_t i) {
     return (unsigned)bf16[2 * i] | (unsigned)bf16[2 * i + 1] << 8;
 }
