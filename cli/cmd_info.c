@@ -45,6 +45,9 @@ static void add_tensor(struct info_class *c, const binade_tensor *t, const struc
     c->entropy_nbits += m->entropy * (double)m->nweights;
 }
 
+/* Below, starting threads takes longer than reading the tensor: a checkpoint may hold millions. */
+#define THREADED_MIN_NBYTES (1u << 20)
+
 static binade_status measure_tensor(const struct info *info, size_t i, const binade_tensor *t,
                                     unsigned nthreads, binade_error *err) {
     struct info_tensor *m = &info->tensors[i];
@@ -53,6 +56,7 @@ static binade_status measure_tensor(const struct info *info, size_t i, const bin
     memset(m, 0, sizeof(*m));
     m->runtime_nbytes = t->nbytes;
     if (strcmp(t->dtype, "BF16") != 0) return BINADE_OK;
+    if (t->nbytes < THREADED_MIN_NBYTES) nthreads = 1;
     binade_status status = binade_measure(info->checkpoint, i, &stats, nthreads, err);
     if (status) return status;
     m->measured = true;

@@ -19,7 +19,7 @@ const char *const unpack_help[] = {
     "  --threads N      default: one for each CPU",
     "  --json           print the result as one JSON object",
     "  -q, --quiet      print errors only",
-    "  -v, --verbose    print a line for each tensor",
+    "  -v, --verbose    taken as by the other commands; there is no more to say",
     "",
     "Examples:",
     "  binade unpack SmolLM2-135M-binade --out SmolLM2-135M-Instruct",

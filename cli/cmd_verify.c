@@ -19,7 +19,7 @@ const char *const verify_help[] = {
     "  --threads N      default: one for each CPU",
     "  --json           print the result as one JSON object",
     "  -q, --quiet      print errors only: the exit status tells",
-    "  -v, --verbose    print a line for each tensor",
+    "  -v, --verbose    taken as by the other commands; there is no more to say",
     "",
     "Exit status: 0 good (with no records: the structure), 1 something is corrupt or",
     "differs, 2 it could not be checked.",

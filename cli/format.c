@@ -48,7 +48,10 @@ struct formatted format_seconds(double seconds) {
     struct formatted f;
 
     if (seconds >= 59.95) return format_clock(seconds);
-    snprintf(f.text, sizeof(f.text), "%.*f s", seconds < 9.995 ? 2 : 1, seconds);
+    if (seconds < 0.9995)
+        snprintf(f.text, sizeof(f.text), "%.0f ms", seconds * 1000);
+    else
+        snprintf(f.text, sizeof(f.text), "%.*f s", seconds < 9.995 ? 2 : 1, seconds);
     return f;
 }
 

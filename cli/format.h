@@ -12,7 +12,7 @@ struct formatted {
 struct formatted format_nbytes(uint64_t nbytes);
 /* Digits in groups of three: "106,168,320". */
 struct formatted format_count(uint64_t count);
-/* "0.12 s", "12.3 s", "2:05", "1:02:05". */
+/* "120 ms", "1.23 s", "12.3 s", "2:05", "1:02:05". */
 struct formatted format_seconds(double seconds);
 /* "m:ss" or "h:mm:ss". */
 struct formatted format_clock(double seconds);

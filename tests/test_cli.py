@@ -288,7 +288,7 @@ def test_quiet(tmp_path):
         result = run_well(*args, "-q")
         assert (result.out, result.err) == ("", "")
     assert run_well("info", packed_model(), "-q").out == run_well("info", packed_model()).out
-    assert_failure(run("verify", tmp_path, "--quiet"), 2)
+    assert_failure(run("verify", tmp_path / "absent", "--quiet"), 2)
 
 
 def test_notes_and_tensor_lines(tmp_path):
