@@ -199,6 +199,26 @@ static void test_refused_shards(void **state) {
     tree_remove(root);
 }
 
+/* Only the index of a pack may name no shard. */
+static void test_empty_index(void **state) {
+    (void)state;
+    struct checkpoint_dir d;
+    binade_error err = {""};
+    char *root = tree_make();
+    tree_put(root, "b.safetensors", "");
+    tree_put(root, "a.safetensors", "");
+    tree_put(root, INDEX_NAME, "{\"weight_map\":{}}");
+    check_refused(root, BINADE_E_DATA, "weight_map is empty", INDEX_NAME);
+    assert_int_equal(checkpoint_dir_scan_pack(&d, root, &err), BINADE_OK);
+    check_list(&d.shards, "");
+    assert_int_equal(checkpoint_dir_add_shard(&d, 1, &err), BINADE_OK);
+    assert_int_equal(checkpoint_dir_add_shard(&d, 0, &err), BINADE_OK);
+    check_list(&d.shards, "a.safetensors|b.safetensors|");
+    check_list(&d.others, INDEX_NAME "|");
+    checkpoint_dir_free(&d);
+    tree_remove(root);
+}
+
 static void test_refused_indexes(void **state) {
     (void)state;
     static const struct {
@@ -207,7 +227,6 @@ static void test_refused_indexes(void **state) {
         {"", "expected an object"},
         {"[]", "expected an object"},
         {"{}", "there is no weight_map"},
-        {"{\"weight_map\":{}}", "weight_map is empty"},
         {"{\"weight_map\":[]}", "expected an object"},
         {"{\"weight_map\":null}", "expected an object"},
         {"{\"Weight_map\":{\"a\":\"a.safetensors\"}}", "there is no weight_map"},
@@ -282,10 +301,11 @@ static void test_large_index(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_index),   cmocka_unit_test(test_with_index),
-        cmocka_unit_test(test_links),           cmocka_unit_test(test_refused_trees),
-        cmocka_unit_test(test_invalid_name),    cmocka_unit_test(test_refused_shards),
-        cmocka_unit_test(test_refused_indexes), cmocka_unit_test(test_large_index),
+        cmocka_unit_test(test_without_index), cmocka_unit_test(test_with_index),
+        cmocka_unit_test(test_links),         cmocka_unit_test(test_refused_trees),
+        cmocka_unit_test(test_invalid_name),  cmocka_unit_test(test_refused_shards),
+        cmocka_unit_test(test_empty_index),   cmocka_unit_test(test_refused_indexes),
+        cmocka_unit_test(test_large_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ static const uint64_t index_max_nbytes = (uint64_t)512 << 20;
 
 struct scan {
     struct checkpoint_dir *d;
+    bool is_pack;
     struct path_list files; /* all regular files */
     binade_error *err;
 };
@@ -125,6 +126,9 @@ static binade_status list_by_index(struct scan *s) {
     if (!path) return fail_memory(s->err);
     binade_status status = file_slurp(path, index_max_nbytes, &text, &nbytes, s->err);
     if (!status) status = index_list_shards(text, nbytes, path, &s->d->shards, s->err);
+    if (!status && s->d->shards.count == 0 && !s->is_pack)
+        status = fail(s->err, BINADE_E_DATA, "%s: weight_map is empty, expected at least one shard",
+                      quote_path(path).text);
     for (size_t i = 0; i < s->d->shards.count && !status; i++)
         if (!path_list_has(&s->files, s->d->shards.paths[i]))
             status = fail_absent(s, s->d->shards.paths[i]);
@@ -146,15 +150,16 @@ static binade_status sort_out(struct scan *s) {
         else
             status = path_list_add(is_shard ? &d->shards : &d->others, file, s->err);
     }
-    if (!status && d->shards.count == 0)
+    if (!status && d->shards.count == 0 && !(s->is_pack && d->has_index))
         status =
             fail(s->err, BINADE_E_DATA, "%s: no *.safetensors files", quote_path(d->path).text);
     return status;
 }
 
-binade_status checkpoint_dir_scan(struct checkpoint_dir *d, const char *path, binade_error *err) {
+static binade_status scan(struct checkpoint_dir *d, const char *path, bool is_pack,
+                          binade_error *err) {
     *d = (struct checkpoint_dir){0};
-    struct scan s = {.d = d, .err = err};
+    struct scan s = {.d = d, .is_pack = is_pack, .err = err};
     d->path = realpath(path, NULL);
     if (!d->path) return fail_errno(err, errno, "%s: cannot list", quote_path(path).text);
     binade_status status = walk(&s, NULL, 0);
@@ -166,6 +171,24 @@ binade_status checkpoint_dir_scan(struct checkpoint_dir *d, const char *path, bi
     path_list_free(&s.files);
     if (status) checkpoint_dir_free(d);
     return status;
+}
+
+binade_status checkpoint_dir_scan(struct checkpoint_dir *d, const char *path, binade_error *err) {
+    return scan(d, path, false, err);
+}
+
+binade_status checkpoint_dir_scan_pack(struct checkpoint_dir *d, const char *path,
+                                       binade_error *err) {
+    return scan(d, path, true, err);
+}
+
+binade_status checkpoint_dir_add_shard(struct checkpoint_dir *d, size_t i, binade_error *err) {
+    char *path = d->others.paths[i];
+    d->others.count--;
+    memmove(d->others.paths + i, d->others.paths + i + 1,
+            (d->others.count - i) * sizeof *d->others.paths);
+    binade_status status = path_list_add(&d->shards, path, err);
+    return status ? status : path_list_sort(&d->shards, err);
 }
 
 void checkpoint_dir_free(struct checkpoint_dir *d) {

@@ -31,12 +31,18 @@ struct checkpoint_dir {
  * nothing is refused. Without an index, names that begin with "._" are no shards: macOS writes such
  * files, which hold no tensors, beside others. On failure *d is zeroed. */
 binade_status checkpoint_dir_scan(struct checkpoint_dir *d, const char *path, binade_error *err);
+/* The same for a packed checkpoint, whose index cannot name shards without tensors: these are among
+ * the others, and there may be no other shard. */
+binade_status checkpoint_dir_scan_pack(struct checkpoint_dir *d, const char *path,
+                                       binade_error *err);
+/* Makes d->others.paths[i] a shard; the others behind it move up. */
+binade_status checkpoint_dir_add_shard(struct checkpoint_dir *d, size_t i, binade_error *err);
 /* Accepts a zeroed directory. */
 void checkpoint_dir_free(struct checkpoint_dir *d);
 
-/* shard_index.c: the distinct values of weight_map in the index text, sorted; checks the text
- * strictly (duplicate keys, values that are not strings, leave the directory or do not end in
- * .safetensors). On failure *shards is zeroed. */
+/* shard_index.c: the distinct values of weight_map in the index text, sorted, none if it is empty;
+ * checks the text strictly (duplicate keys, values that are not strings, leave the directory or do
+ * not end in .safetensors). On failure *shards is zeroed. */
 binade_status index_list_shards(const char *text, size_t nbytes, const char *file,
                                 struct path_list *shards, binade_error *err);
 

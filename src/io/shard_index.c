@@ -116,8 +116,6 @@ static bool read_index(struct index_parse *p) {
     bool good = !r->status && check_keys(p, &keys) && json_end(r);
     free(keys.names);
     if (good && !has_map) json_fail(r, "there is no weight_map, expected one");
-    if (good && has_map && p->shards->count == 0)
-        json_fail(r, "weight_map is empty, expected at least one shard");
     return !r->status;
 }
 

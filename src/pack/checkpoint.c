@@ -45,6 +45,44 @@ static binade_status open_shard(binade_checkpoint *c, size_t s, binade_error *er
     return status ? status : st_read_header(&shard->file, &shard->header, NULL, err);
 }
 
+/* Whether a file is a packed shard without tensors; one that cannot be read is none. */
+static bool is_empty_shard(const binade_checkpoint *c, const char *name) {
+    struct file f = {.fd = -1};
+    struct st_header h = {0};
+    char *path = path_join(c->dir.path, name);
+    bool found = false;
+    if (path && !file_open(&f, path, NULL) && !st_read_header(&f, &h, NULL, NULL)) {
+        for (size_t i = 0; i < h.nmetadata && h.count == 0; i++)
+            found = found || !strcmp(h.metadata[i].key, "binade_tensors");
+    }
+    st_free_header(&h);
+    file_close(&f);
+    free(path);
+    return found;
+}
+
+/* An index names shards by their tensors, so a pack's shards without tensors are not in it. */
+static binade_status add_empty_shards(binade_checkpoint *c, binade_error *err) {
+    static const char suffix[] = ".safetensors";
+    for (size_t i = 0; i < c->dir.others.count;) {
+        const char *name = c->dir.others.paths[i];
+        size_t length = strlen(name), end = sizeof suffix - 1;
+        if (length < end || strcmp(name + length - end, suffix) || !is_empty_shard(c, name)) {
+            i++;
+            continue;
+        }
+        binade_status status = checkpoint_dir_add_shard(&c->dir, i, err);
+        if (status) return status;
+    }
+    return BINADE_OK;
+}
+
+static binade_status scan(binade_checkpoint *c, const char *dir, binade_error *err) {
+    if (!c->manifest.format) return checkpoint_dir_scan(&c->dir, dir, err);
+    binade_status status = checkpoint_dir_scan_pack(&c->dir, dir, err);
+    return status ? status : add_empty_shards(c, err);
+}
+
 /* Adds the original tensors of shard `s`, in file order. */
 static binade_status add_entries(binade_checkpoint *c, size_t s, binade_error *err) {
     struct shard *shard = &c->shards[s];
@@ -85,9 +123,9 @@ binade_status checkpoint_open_dir(const char *dir, binade_checkpoint **out, bina
     pthread_mutex_init(&c->starts_lock, NULL);
     binade_status status = manifest_read(&c->manifest, dir, err);
     if (status) goto failed;
-    if ((status = checkpoint_dir_scan(&c->dir, dir, err))) goto failed;
+    if ((status = scan(c, dir, err))) goto failed;
     size_t nshards = c->dir.shards.count, count = 0;
-    c->shards = calloc(nshards, sizeof *c->shards);
+    c->shards = calloc(nshards + 1, sizeof *c->shards);
     if (!c->shards) {
         status = fail_memory(err);
         goto failed;
