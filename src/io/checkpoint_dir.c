@@ -152,7 +152,7 @@ static binade_status sort_out(struct scan *s) {
     }
     if (!status && d->shards.count == 0 && !(s->is_pack && d->has_index))
         status =
-            fail(s->err, BINADE_E_DATA, "%s: no *.safetensors files", quote_path(d->path).text);
+            fail(s->err, BINADE_E_USAGE, "%s: no *.safetensors files", quote_path(d->path).text);
     return status;
 }
 

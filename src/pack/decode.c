@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/kernels.h"
 #include "format/fixed.h"
@@ -122,8 +123,10 @@ static binade_status load(struct decoding *d, enum part part, uint64_t at, uint6
     const struct part_range *range = &d->t->parts[part];
     d->piece.parts[part] = scratch;
     d->piece.parts_nbytes[part] = (size_t)nbytes;
-    if (part == PART_CODES || part == PART_TAIL)
+    if (part == PART_CODES || part == PART_TAIL) {
+        memset(scratch + nbytes, 0, STREAM_SLACK); /* its value does not matter, but tools ask */
         return bytes_read(&range->source, range->offset + at, (size_t)nbytes, scratch, d->err);
+    }
     return bytes_view(&range->source, range->offset + at, (size_t)nbytes, scratch,
                       &d->piece.parts[part], d->err);
 }
