@@ -138,9 +138,9 @@ static void test_refused_trees(void **state) {
     check_refused(tree_path(root, "absent"), BINADE_E_IO, "No such file", "absent");
     tree_put(root, "file", "");
     check_refused(tree_path(root, "file"), BINADE_E_IO, "Not a directory", "/file");
-    check_refused(root, BINADE_E_DATA, ": no *.safetensors files", root);
+    check_refused(root, BINADE_E_USAGE, ": no *.safetensors files", root);
     tree_put(root, "sub/a.safetensors", "");
-    check_refused(root, BINADE_E_DATA, ": no *.safetensors files", root);
+    check_refused(root, BINADE_E_USAGE, ": no *.safetensors files", root);
     tree_put(root, "a.safetensors", "");
     char deep[3 * 70] = "";
     for (int i = 0; i < 64; i++)
