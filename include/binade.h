@@ -186,7 +186,8 @@ typedef struct binade_pack_options {
     binade_event_fn event; /* NULL: none */
     void *user;
 } binade_pack_options;
-#define BINADE_PACK_OPTIONS_INIT {.size = sizeof(binade_pack_options)}
+#define BINADE_PACK_OPTIONS_INIT                                                                   \
+    { .size = sizeof(binade_pack_options) }
 
 typedef struct binade_pack_report {
     uint64_t input_nbytes;  /* of the original shards */
@@ -212,7 +213,8 @@ typedef struct binade_unpack_options {
     binade_event_fn event;
     void *user;
 } binade_unpack_options;
-#define BINADE_UNPACK_OPTIONS_INIT {.size = sizeof(binade_unpack_options)}
+#define BINADE_UNPACK_OPTIONS_INIT                                                                 \
+    { .size = sizeof(binade_unpack_options) }
 
 typedef struct binade_unpack_report {
     uint64_t input_nbytes, output_nbytes; /* of the packed and of the restored shards */
@@ -236,7 +238,8 @@ typedef struct binade_verify_options {
     binade_event_fn event;
     void *user;
 } binade_verify_options;
-#define BINADE_VERIFY_OPTIONS_INIT {.size = sizeof(binade_verify_options)}
+#define BINADE_VERIFY_OPTIONS_INIT                                                                 \
+    { .size = sizeof(binade_verify_options) }
 
 typedef struct binade_verify_report {
     uint64_t nfiles, ntensors, nbytes; /* checked; nbytes of the original */
