@@ -22,6 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 HERE = Path(__file__).parent
+CHUNK = 1 << 20
 CLASSES = {
     "SmolLM2-135M-Instruct": "linear,embed",
     "minilm": "linear,embed,other",
@@ -74,7 +75,7 @@ def read_files(folder: Path) -> int:
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
-                while chunk := file.read(1 << 20):
+                while chunk := file.read(CHUNK):
                     total += len(chunk)
     return total
 
@@ -103,7 +104,8 @@ def extract_weights(binade: str, model: Path, classes: str, folder: Path) -> tup
             entry = header[name]
             begin, end = entry["data_offsets"]
             source.seek(start + begin)
-            target.write(source.read(end - begin))
+            for at in range(begin, end, CHUNK):
+                target.write(source.read(min(CHUNK, end - at)))
             cols = entry["shape"][-1]
             lines.append(f"{(end - begin) // 2 // cols} {cols}\n")
     shapes.write_text("".join(lines))
