@@ -18,7 +18,7 @@ test_full() {
         run_pytest -m "not slow"
     suite "slow Python tests" count_pytest run_pytest -m slow
     test_emulated_arm
-    test_fuzz 300
+    test_fuzz "${FUZZ_SECONDS:-120}"
 }
 
 # Only the core tests: MemorySanitizer needs every library that it meets to be built for it.
