@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import importlib
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,8 +32,7 @@ Note = Callable[[str], object]
 
 # The name is a pointer, not a string, as it may hold NUL.
 _TensorStruct = struct(
-    "name:p name_nbytes:z dtype:s ndim:z shape:p rows:Q cols:Q nbytes:Q stored_nbytes:Q packed:i"
-    " cls:i file:s"
+    "name:p length:z dtype:s ndim:z shape:p rows:Q cols:Q nbytes:Q stored:Q packed:i cls:i file:s"
 )
 _DTYPES = {f"{kind.upper()}{8 * n}": f"<{kind}{n}" for kind in "iu" for n in (1, 2, 4, 8)}
 _DTYPES |= {"F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "BOOL": "?", "BF16": "<u2"}
@@ -83,10 +83,10 @@ class Tensor:
         data = np.empty((behind - first) * row_nbytes, np.uint8)
         call("read_rows", handle.pointer, self._index, first, behind, data.ctypes.data, data.nbytes)
         dtype: Any = _DTYPES.get(self.dtype)
-        cols = self.cols if dtype else row_nbytes
+        cols = self.cols if dtype or not self.rows else row_nbytes
         shape = self.shape if dtype else (*self.shape[:-1], cols)
         if bfloat16 and self.dtype == "BF16":
-            from ml_dtypes import bfloat16 as dtype
+            dtype = importlib.import_module("ml_dtypes").bfloat16
         part = row0 is not None or row1 is not None
         return data.view(dtype or np.uint8).reshape((behind - first, cols) if part else shape)
 
@@ -116,9 +116,9 @@ class Checkpoint(Mapping[str, Tensor]):
         t = _TensorStruct()
         handle = self._held()
         library.binade_get(handle.pointer, i, ctypes.byref(t))
-        name = ctypes.string_at(t.name, t.name_nbytes).decode()
+        name = ctypes.string_at(t.name, t.length).decode()
         shape = (ctypes.c_uint64 * t.ndim).from_address(t.shape) if t.ndim else ()
-        sizes = (t.rows, t.cols, t.nbytes, t.stored_nbytes)
+        sizes = (t.rows, t.cols, t.nbytes, t.stored)
         cls = library.binade_class_name(t.cls).decode()
         where = (os.fsdecode(t.file), self, i)
         return Tensor(name, t.dtype.decode(), tuple(shape), *sizes, bool(t.packed), cls, *where)
@@ -186,7 +186,7 @@ _EventFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(
 _PROGRESS, _NOTE = 0, 1
 
 
-def _run(name: str, paths: list[Path], fields: str, values: tuple, report: Any, events: Any) -> Any:
+def _run(name: str, paths: list[Path], fields: str, values: Any, report: Any, events: Any) -> Any:
     """Calls with an options struct of `fields` and those that all options structs have."""
     progress, note = events
     raised: list[BaseException] = []
@@ -239,8 +239,8 @@ def pack(
     patterns = [encode(pattern) for pattern in exclude]
     array = (ctypes.c_char_p * len(patterns))(*patterns)
     fields = "format:i classes:s revision:s exclude:p nexclude:z no_hash:i force:i"
-    values = (format, encode(",".join(classes)), encode(revision), ctypes.addressof(array))
-    values += (len(patterns), not records, force, threads)
+    values = [format, encode(",".join(classes)), encode(revision), ctypes.addressof(array)]
+    values += [len(patterns), not records, force, threads]
     return _run("pack", [model, out], fields, values, PackReport, (progress, note))
 
 
