@@ -98,21 +98,27 @@ static binade_status refuse_pack(const binade_checkpoint *c, binade_error *err) 
     return BINADE_OK;
 }
 
-/* Packed shards stand at the top of the output, where another file may want the same name. */
-static binade_status check_out_names(const struct packing *p, binade_error *err) {
+/* Whether a file called `name` at the top of the output would be in the way of `path`. */
+static bool is_in_the_way(const char *name, const char *path) {
+    size_t length = strlen(name);
+    return !strncmp(name, path, length) && (path[length] == 0 || path[length] == '/');
+}
+
+/* Packed shards stand at the top of the output under their own names, as the published package puts
+ * them; where another file has that place, in the same folder as the original. */
+static void choose_out_names(struct packing *p) {
     const struct checkpoint_dir *d = &p->source->dir;
     for (size_t s = 0; s < nshards(p); s++) {
-        const char *name = p->shards[s].out_name;
+        const char *path = d->shards.paths[s], *base = path_base(path);
         bool taken = false;
-        for (size_t i = 0; i < s; i++)
-            taken = taken || !strcmp(name, p->shards[i].out_name);
-        for (size_t i = 0; i < d->others.count; i++)
-            taken = taken || !strcmp(name, d->others.paths[i]);
-        if (taken)
-            return fail(err, BINADE_E_DATA, "%s: two of its files would be packed as %s",
-                        quote_path(d->path).text, quote_path(name).text);
+        for (size_t i = 0; i < d->others.count && !taken; i++)
+            taken = is_in_the_way(base, d->others.paths[i]);
+        for (size_t i = 0; i < nshards(p) && !taken; i++) {
+            const char *other = d->shards.paths[i];
+            taken = i != s && (is_in_the_way(base, other) || !strcmp(base, path_base(other)));
+        }
+        p->shards[s].out_name = taken ? path : base;
     }
-    return BINADE_OK;
 }
 
 static void note_left_out(struct packing *p) {
@@ -130,7 +136,6 @@ static binade_status prepare(struct packing *p, binade_error *err) {
     for (size_t s = 0; s < nshards(p); s++) {
         struct shard_job *job = &p->shards[s];
         job->source = &p->source->shards[s];
-        job->out_name = path_base(job->source->name);
         p->hashes[s] = (struct hash_job){&job->source->file, job, &p->stop};
         p->report.input_nbytes += job->source->file.nbytes;
         binade_status status = choose_tensors(p, job, err);
@@ -138,8 +143,9 @@ static binade_status prepare(struct packing *p, binade_error *err) {
     }
     for (size_t i = 0; i < d->others.count; i++)
         p->others[i].path = d->others.paths[i];
+    choose_out_names(p);
     note_left_out(p);
-    return check_out_names(p, err);
+    return BINADE_OK;
 }
 
 /* What the output will hold if nothing is saved, as the published package counts. */
@@ -166,6 +172,7 @@ static binade_status pack_shards(struct packing *p, binade_error *err) {
     for (size_t s = 0; s < nshards(p); s++) {
         binade_status status = BINADE_OK;
         if (p->x.records) status = pool_submit(p->x.pool, hash_shard, &p->hashes[s], err);
+        if (!status) status = staging_make_parents(&p->staging, p->shards[s].out_name, err);
         if (!status) status = pack_shard(&p->x, &p->shards[s], err);
         if (status) return status;
     }

@@ -15,7 +15,7 @@ struct packed_stats {
 
 struct shard_job {
     const struct shard *source;
-    const char *out_name; /* the source's name without folders */
+    const char *out_name; /* of the packed shard, relative to the output */
     /* By tensor of the source's header; `packed` is set by the caller. */
     struct packed_size *sizes;
     struct packed_stats *stats;
@@ -35,7 +35,7 @@ struct pack_context {
     struct progress *progress;
 };
 
-/* Writes and syncs out_dir/out_name. */
+/* Writes and syncs out_dir/out_name, whose folder must be there. */
 binade_status pack_shard(const struct pack_context *x, struct shard_job *job, binade_error *err);
 
 void shard_job_free(struct shard_job *job);
