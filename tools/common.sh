@@ -91,7 +91,7 @@ suite() {
 # shellcheck disable=SC2034  # passed and failed are the caller's
 count_ctest() {
     local line total
-    line=$(grep -E '[0-9]+ tests failed out of [0-9]+' "$1" | tail -1)
+    line=$(grep -E '[0-9]+ tests failed out of [0-9]+' "$1" | tail -1) || true
     failed=$(printf '%s' "$line" | sed -E 's/.* ([0-9]+) tests? failed out of.*/\1/')
     total=$(printf '%s' "$line" | sed -E 's/.*failed out of ([0-9]+).*/\1/')
     failed=${failed:-0}
@@ -102,7 +102,7 @@ count_ctest() {
 # shellcheck disable=SC2034
 count_pytest() {
     local line word n
-    line=$(grep -E '(passed|failed|error|skipped)' "$1" | grep -E ' in [0-9.]+s' | tail -1)
+    line=$(grep -E '(passed|failed|error|skipped)' "$1" | grep -E ' in [0-9.]+s' | tail -1) || true
     passed=0 failed=0
     for word in passed failed error errors skipped; do
         n=$(printf '%s' "$line" | sed -nE "s/(^|.*[^0-9])([0-9]+) $word\\b.*/\\2/p")
@@ -114,6 +114,12 @@ count_pytest() {
     done
 }
 
+# For the EXIT trap: a run that ends before finish() says so, whatever the cause.
+FINISHED=no
+say_if_unfinished() {
+    [ "$FINISHED" = yes ] || say "run: ended before all tests ran" >&2
+}
+
 # Prints the sum of all tests and returns non-zero if any failed.
 finish() {
     local name
@@ -121,6 +127,7 @@ finish() {
         say "failed: $name"
     done
     say "took $((SECONDS / 60)) min $((SECONDS % 60)) s"
+    FINISHED=yes
     say "$NPASSED passed, $NFAILED failed"
     [ "$NFAILED" -eq 0 ] && [ "$NPASSED" -gt 0 ]
 }

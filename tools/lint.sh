@@ -3,6 +3,7 @@
 
 run_lint() {
     require clang-format clang-tidy cppcheck shellcheck
+    trap say_if_unfinished EXIT
     build_release -DBINADE_TESTS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
     setup_venv
     local c_files sources

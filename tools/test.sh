@@ -4,6 +4,7 @@
 run_tests() {
     local mode=${1:-quick}
     [ "$mode" = quick ] || [ "$mode" = full ] || die "usage: ./run test [full]"
+    trap say_if_unfinished EXIT
     setup_tests
     if [ "$mode" = full ]; then
         # shellcheck source=tools/test_full.sh
@@ -91,10 +92,11 @@ build_core() {
     shift 2
     rm -rf "$folder"
     mkdir -p "$folder"
-    set -- -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Wshadow -Werror -Iinclude -Isrc -Itests "$@"
+    set -- -std=c11 -D_GNU_SOURCE -O2 -g -ffp-contract=off -Wall -Wextra -Wshadow -Werror -Iinclude \
+        -Isrc -Itests "$@"
     # Only what needs no other library: those are not there for the other machine.
     # shellcheck disable=SC2013  # file names hold no spaces
-    for source in $(grep -L -E '<(openssl/|xxhash)' src/base/*.c src/format/*.c src/cpu/*.c); do
+    for source in $(grep -L -E '<(openssl/|xxhash)' src/base/*.c src/format/*.c src/r4/*.c src/cpu/*.c); do
         objects+=("$folder/$(basename "$source" .c).o")
         "$compiler" "$@" -c "$source" -o "${objects[${#objects[@]} - 1]}" || return 1
     done
@@ -152,6 +154,7 @@ run_fuzz() {
     case ${1:-} in
     '' | *[!0-9]*) die "usage: ./run fuzz SECONDS" ;;
     esac
+    trap say_if_unfinished EXIT
     test_fuzz "$1"
     finish
 }
