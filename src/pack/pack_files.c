@@ -32,8 +32,10 @@ binade_status pack_check_index(const binade_checkpoint *c, binade_error *err) {
     struct side_reading reading = {
         .from_dir = c->dir.path, .digests = SIDE_XXH3, .progress = &uncounted};
     struct side_file f = {.path = INDEX_NAME};
+    binade_status status = require_file(c->dir.path, INDEX_NAME, err);
+    if (status) return status;
     progress_open(&uncounted, NULL, NULL);
-    binade_status status = side_file_read(&reading, &f, err);
+    status = side_file_read(&reading, &f, err);
     progress_close(&uncounted);
     if (!status && f.xxh3 != c->manifest.index_xxh3)
         status = checksum_differs(c->dir.path, f.path, f.xxh3, c->manifest.index_xxh3, err);
