@@ -10,9 +10,11 @@ ALLOWED = {
     "src/base": {"base"},
     "src/io": {"base", "io"},
     "src/format": {"base", "format"},
-    "src/cpu": {"base", "format", "cpu"},
-    "src/pack": {"base", "io", "format", "cpu", "pack"},
+    "src/r4": {"base", "format", "r4"},
+    "src/cpu": {"base", "format", "r4", "cpu"},
+    "src/pack": {"base", "io", "format", "r4", "cpu", "pack"},
 }
+PUBLIC = {"binade.h", "binade_r4.h"}
 
 
 def list_includes(path: Path) -> list[str]:
@@ -29,7 +31,7 @@ def list_sources(room: str) -> list[Path]:
 def test_library_room(room):
     for path in list_sources(room):
         for include in list_includes(path):
-            ok = include == "binade.h" or include.split("/")[0] in ALLOWED[room]
+            ok = include in PUBLIC or include.split("/")[0] in ALLOWED[room]
             assert ok, f"{path.relative_to(ROOT)} may not include {include}"
 
 

@@ -1,4 +1,4 @@
-"""The libraries export binade_* and nothing else, and everything that the header declares."""
+"""The libraries export binade_* and nothing else, and everything that the headers declare."""
 
 import os
 import re
@@ -11,9 +11,13 @@ SHARED = Path(os.environ["BINADE_LIB"])
 
 
 def list_declared() -> set[str]:
-    header = re.sub(r"/\*.*?\*/", "", (ROOT / "include/binade.h").read_text(), flags=re.DOTALL)
-    names = set(re.findall(r"BINADE_API\b[^;()]*?\b(binade_\w+)\(", header))
-    assert names, "no declaration found in include/binade.h"
+    names = set()
+    for header in ("binade.h", "binade_r4.h"):
+        text = (ROOT / "include" / header).read_text()
+        code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        found = re.findall(r"BINADE_API\b[^;()]*?\b(binade_\w+)\(", code)
+        assert found, f"no declaration found in include/{header}"
+        names.update(found)
     return names
 
 
@@ -30,10 +34,10 @@ def list_symbols(library: Path, *options: str) -> set[str]:
     }
 
 
-def test_shared_library_exports_what_the_header_declares():
+def test_shared_library_exports_what_the_headers_declare():
     options = ["-gU"] if sys.platform == "darwin" else ["-D", "--defined-only"]
     assert list_symbols(SHARED, *options) == list_declared()
 
 
-def test_static_library_defines_what_the_header_declares():
+def test_static_library_defines_what_the_headers_declare():
     assert list_declared() <= list_symbols(SHARED.with_name("libbinade.a"))

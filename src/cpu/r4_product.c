@@ -1,0 +1,111 @@
+/* r4_product.c - cuts products into tasks for the team. */
+#include "cpu/r4_product.h"
+
+#include <string.h>
+
+#include "base/team.h"
+#include "cpu/r4_kernels.h"
+#include "cpu/r4_task.h"
+#include "r4/r4_plain.h"
+
+/* Items of one expert: those of `order` from first on. */
+struct run {
+    uint64_t expert;
+    size_t first, nitems;
+    size_t task0; /* the run's first */
+};
+
+struct product {
+    struct r4_task task; /* what all tasks share */
+    const struct run *runs;
+    size_t nruns, span; /* blocks of a task */
+};
+
+struct r4_means r4_default_means(void) {
+    return (struct r4_means){r4_kernels(), team_nthreads()};
+}
+
+static size_t run_ntasks(const struct product *p, const struct run *run) {
+    return (size_t)(ceil_div(r4_nblocks(p->task.w), p->span) *
+                    ceil_div(run->nitems, R4_TASK_NROWS));
+}
+
+/* The last run that begins at or before task i. */
+static const struct run *find_run(const struct product *p, size_t i) {
+    size_t low = 0, high = p->nruns;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (p->runs[middle].task0 <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &p->runs[low];
+}
+
+static void run_task(void *user, size_t i, void *scratch) {
+    const struct product *p = user;
+    const struct run *run = find_run(p, i);
+    size_t nspans = (size_t)ceil_div(r4_nblocks(p->task.w), p->span);
+    size_t item = (i - run->task0) / nspans * R4_TASK_NROWS;
+    struct r4_task task = p->task;
+
+    task.expert = run->expert;
+    task.first_item = run->first + item;
+    task.nitems = run->nitems - item < R4_TASK_NROWS ? run->nitems - item : R4_TASK_NROWS;
+    task.block0 = (i - run->task0) % nspans * p->span;
+    task.nblocks = r4_nblocks(p->task.w) - task.block0;
+    if (task.nblocks > p->span) task.nblocks = p->span;
+    r4_task_run(&task, scratch);
+}
+
+/* Some tasks for each thread, as threads may be interrupted; but whole panels where there are
+ * enough, as kernels work on four blocks at a time. */
+static size_t choose_span(size_t nblocks, unsigned nthreads) {
+    enum { NTASKS_PER_THREAD = 4 };
+    if (nthreads < 2) return R4_TASK_NBLOCKS;
+    size_t span = nblocks / (NTASKS_PER_THREAD * nthreads);
+    if (span >= R4_TASK_NBLOCKS) return R4_TASK_NBLOCKS;
+    if (span >= R4_PANEL_NBLOCKS) return span / R4_PANEL_NBLOCKS * R4_PANEL_NBLOCKS;
+    span = (size_t)ceil_div(nblocks, nthreads);
+    return span > R4_PANEL_NBLOCKS ? R4_PANEL_NBLOCKS : span;
+}
+
+/* Work too small for handing over, in weights times rows of x: some microseconds. */
+enum { NTHREADED_LEAST = 1 << 16 };
+
+static void multiply(const struct r4_means *means, struct product *p, struct run *runs,
+                     size_t nruns, size_t nitems) {
+    size_t nblocks = r4_nblocks(p->task.w), ntasks = 0;
+    struct r4_lookup lookup;
+    bool is_small =
+        (double)nitems * (double)p->task.w->rows * (double)p->task.w->cols < NTHREADED_LEAST;
+    unsigned nthreads = is_small ? 1 : means->nthreads;
+
+    if (nblocks == 0 || nitems == 0) return;
+    r4_lookup_build(p->task.w->exponents, &lookup);
+    p->task.set = means->set;
+    p->task.lookup = &lookup;
+    p->runs = runs;
+    p->nruns = nruns;
+    p->span = choose_span(nblocks * nruns, nthreads);
+    for (size_t r = 0; r < nruns; r++) {
+        runs[r].task0 = ntasks;
+        ntasks += run_ntasks(p, &runs[r]);
+    }
+    team_run(nthreads, ntasks, run_task, p);
+}
+
+void r4_matmul(const struct r4_means *means, const binade_r4 *w, uint64_t expert,
+               const struct r4_operands *operands, size_t m) {
+    struct product p = {.task = {.w = w, .operands = *operands}};
+    struct run run = {.expert = expert, .nitems = m};
+    multiply(means, &p, &run, 1, m);
+}
+
+void binade_r4_matmul(const binade_r4 *w, uint64_t expert, const uint16_t *x, size_t m, size_t ldx,
+                      const uint16_t *bias, uint16_t *y, size_t ldy) {
+    struct r4_means means = r4_default_means();
+    struct r4_operands operands = {.x = x, .bias = bias, .y = y, .ldx = ldx, .ldy = ldy};
+    r4_matmul(&means, w, expert, &operands, m);
+}
