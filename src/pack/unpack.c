@@ -81,7 +81,20 @@ static binade_status put_weight_map(const binade_checkpoint *c, struct text_file
     return buffer_put_text(&t->text, err, "\n  }\n}\n");
 }
 
-/* Loaders need an index to find the tensors of several shards. */
+/* Loaders need an index to find the tensors of several shards, or to pass over a file that looks
+ * like a shard and is none. */
+static bool needs_index(const struct unpacking *u) {
+    static const char suffix[] = ".safetensors";
+    size_t length = sizeof suffix - 1;
+    bool needed = u->nplans > 1;
+    for (size_t i = 0; i < u->copies.count; i++) {
+        const char *path = u->copies.paths[i];
+        size_t end = strlen(path);
+        needed |= !strchr(path, '/') && end > length && !strcmp(path + end - length, suffix);
+    }
+    return needed && u->c->nentries > 0;
+}
+
 static binade_status write_index(struct unpacking *u, binade_error *err) {
     struct text_file t;
     uint64_t total = 0;
@@ -135,9 +148,9 @@ static binade_status prepare(struct unpacking *u, binade_error *err) {
     }
     u->report.ntensors = c->nentries;
     u->report.whole_files = m->has_records;
-    u->report.nfiles =
-        m->has_records ? m->nrecords
-                       : u->nplans + u->copies.count + u->copies.marked_config + (u->nplans > 1);
+    u->report.nfiles = m->has_records
+                           ? m->nrecords
+                           : u->nplans + u->copies.count + u->copies.marked_config + needs_index(u);
     if ((status = staging_require(&u->staging, total, err))) return status;
     progress_set_total(&u->progress, total);
     return BINADE_OK;
@@ -152,7 +165,7 @@ static binade_status write_all(struct unpacking *u, binade_error *err) {
     for (size_t i = 0; i < m->nrecords && !status; i++) {
         if (m->records[i].kind == RECORD_TEXT) status = write_text(u, &m->records[i], err);
     }
-    if (!status && !m->has_records && u->nplans > 1) status = write_index(u, err);
+    if (!status && !m->has_records && needs_index(u)) status = write_index(u, err);
     if (!status && u->copies.marked_config) status = unmark_config(u, err);
     return status ? status : staging_commit(&u->staging, err);
 }
