@@ -24,7 +24,7 @@ static int read_mark(struct json_reader *r) {
     struct json_string s;
     bool is_binade = false;
     int format = 0;
-    uint64_t tile = 0;
+    double tile = 0;
     if (json_peek(r) != JSON_OBJECT) {
         json_skip(r, NULL, NULL);
         return 0;
@@ -32,8 +32,8 @@ static int read_mark(struct json_reader *r) {
     json_enter_object(r);
     while (json_next_key(r, &s)) {
         bool is_method = json_is(s, "quant_method"), is_version = json_is(s, "version");
-        if (json_is(s, "tile") && json_peek(r) == JSON_NUMBER && is_binade) {
-            json_read_u64(r, &tile);
+        if (json_is(s, "tile") && json_peek(r) == JSON_NUMBER) {
+            json_read_double(r, &tile);
         } else if ((is_method || is_version) && json_peek(r) == JSON_STRING) {
             if (!json_read_string(r, &s)) return 0;
             if (is_method) is_binade = json_is(s, "binade");
@@ -44,7 +44,7 @@ static int read_mark(struct json_reader *r) {
     }
     if (!is_binade) return 0;
     if (format <= 0) json_fail(r, "a Binade version other than 1 and 2");
-    if (tile != TILE) json_fail(r, "a Binade tile of %" PRIu64 " weights, expected %d", tile, TILE);
+    if (tile != TILE) json_fail(r, "a Binade tile of %g weights, expected %d", tile, TILE);
     return format;
 }
 

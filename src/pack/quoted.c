@@ -69,7 +69,9 @@ binade_status gap_expand(const struct gap *gap, const char *what, uint8_t **data
                     quote_path(what).text, gap->nbytes, length);
     uint8_t *out = malloc(length / 4 * 3 + 1);
     if (!out) return fail_memory(err);
-    if (EVP_DecodeBlock(out, (const uint8_t *)gap->base64.text, (int)length) < 0) {
+    /* It skips white space, and then decodes less. */
+    if (EVP_DecodeBlock(out, (const uint8_t *)gap->base64.text, (int)length) !=
+        (int)(length / 4 * 3)) {
         free(out);
         return fail(err, BINADE_E_DATA, "%s: a gap is recorded by invalid base64",
                     quote_path(what).text);

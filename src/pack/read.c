@@ -42,8 +42,10 @@ binade_status binade_read_rows(const binade_checkpoint *c, size_t i, uint64_t ro
         return fail(err, BINADE_E_USAGE, "tensor %s: rows %" PRIu64 " to %" PRIu64 " of %" PRIu64,
                     quote(name, info.name_nbytes).text, row0, row1, info.rows);
     if (row0 == row1) return BINADE_OK;
-    uint64_t row_nbytes = info.nbytes / info.rows, nbytes = row_nbytes * (row1 - row0);
-    if (row_nbytes * info.rows != info.nbytes)
+    uint64_t row_nbytes = info.nbytes / info.rows;
+    bool whole = row0 == 0 && row1 == info.rows;
+    uint64_t nbytes = whole ? info.nbytes : row_nbytes * (row1 - row0);
+    if (!whole && row_nbytes * info.rows != info.nbytes)
         return fail(err, BINADE_E_USAGE, "tensor %s: its %" PRIu64 " rows are not whole bytes",
                     quote(name, info.name_nbytes).text, info.rows);
     if (out_nbytes < nbytes)

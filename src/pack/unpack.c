@@ -167,6 +167,7 @@ static binade_status write_all(struct unpacking *u, binade_error *err) {
     }
     if (!status && !m->has_records && needs_index(u)) status = write_index(u, err);
     if (!status && u->copies.marked_config) status = unmark_config(u, err);
+    if (!status) status = progress_add(&u->progress, 0, err); /* the last chance to cancel */
     return status ? status : staging_commit(&u->staging, err);
 }
 

@@ -139,16 +139,16 @@ static binade_status tensor_differs(const struct verifying *v, const binade_tens
 
 static binade_status compare_rows(const struct verifying *v, size_t i, size_t j,
                                   const binade_tensor *t, binade_error *err) {
-    /* Rows whose bytes cannot be told apart, such as those of 4-bit types, are compared as one. */
-    bool whole = t->rows == 0 || t->nbytes % t->rows;
-    uint64_t nrows = whole ? 1 : t->rows;
-    uint64_t row_nbytes = t->nbytes / nrows, step = PIECE_NBYTES / (row_nbytes + 1) + 1;
-    uint8_t *a = malloc((size_t)(step * row_nbytes) + 1),
-            *b = malloc((size_t)(step * row_nbytes) + 1);
+    /* Rows that are not whole bytes, as those of 4-bit types may be, can only be read all at once.
+     */
+    bool whole = t->nbytes % t->rows != 0;
+    uint64_t row_nbytes = ceil_div(t->nbytes, t->rows);
+    uint64_t step = whole ? t->rows : PIECE_NBYTES / row_nbytes + 1;
+    uint8_t *a = malloc((size_t)(step * row_nbytes)), *b = malloc((size_t)(step * row_nbytes));
     binade_status status = a && b ? BINADE_OK : fail_memory(err);
-    for (uint64_t row = 0; row < nrows && !status; row += step) {
-        uint64_t end = nrows - row < step ? nrows : row + step;
-        size_t nbytes = (size_t)((end - row) * row_nbytes);
+    for (uint64_t row = 0; row < t->rows && !status; row += step) {
+        uint64_t end = t->rows - row < step ? t->rows : row + step;
+        size_t nbytes = whole ? (size_t)t->nbytes : (size_t)((end - row) * row_nbytes);
         status = binade_read_rows(v->c, i, row, end, a, nbytes, err);
         if (!status) status = binade_read_rows(v->against, j, row, end, b, nbytes, err);
         if (!status && memcmp(a, b, nbytes))
