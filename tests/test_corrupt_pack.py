@@ -210,6 +210,7 @@ def test_more_files(packed, form, tmp_path):
 @FORMATS
 def test_flipped_bits_without_records(form, tmp_path):
     """Without checksums changed weights cannot be told, but whatever happens is orderly."""
+    packed_model(form)  # makes the model
     packed = tmp_path / "packed"
     run_well("pack", work_dir() / "corrupt0", "--out", packed, "--format", form, "--no-hash")
     rng = make_rng(42, int(form))
