@@ -296,7 +296,8 @@ def main() -> None:
     out = Path(f"/dev/shm/binade-bench-{os.getpid()}")
     out.mkdir()
     results = {"command": "./run bench codec", "runs": options.runs, "models": {}}
-    results["machine"] = f"{cpu_name()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+    system = f"{platform.system()} {platform.machine()}"
+    results["machine"] = f"{cpu_name()}, {os.cpu_count()} CPUs, {system}"
     results["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     try:
         for name in CLASSES:
