@@ -16,7 +16,8 @@ _Noreturn void require_failed(const char *file, int line, const char *condition)
 
 bool is_sentence(const char *message) {
     size_t nbytes = strlen(message);
-    return nbytes > 0 && message[nbytes - 1] != '.' && !strchr(message, '\n') &&
+    bool is_cut = nbytes > 3 && !strcmp(message + nbytes - 3, "...");
+    return nbytes > 0 && (message[nbytes - 1] != '.' || is_cut) && !strchr(message, '\n') &&
            utf8_valid(message, nbytes);
 }
 
