@@ -48,19 +48,49 @@ static char *trim_slashes(const char *path) {
     return copy;
 }
 
-static binade_status make_dirs(char *path, binade_error *err) {
+/* "a/b/c" -> "a/b" -> "a" -> "."; "/a" -> "/", which stays. */
+static void cut_last(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash) {
+        memcpy(path, ".", 2); /* no path is empty */
+        return;
+    }
+    while (slash > path && slash[-1] == '/')
+        slash--;
+    slash[slash == path] = 0;
+}
+
+/* Makes the directories above `path`. *made gets the length of the uppermost that was not there, 0
+ * if all were. */
+static binade_status make_dirs(char *path, size_t *made, binade_error *err) {
+    *made = 0;
     for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
-        int failed = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
-        if (failed) {
-            binade_status status =
+        int failed = mkdir(path, 0777) ? errno : 0;
+        if (!failed && !*made) *made = (size_t)(slash - path);
+        binade_status status = BINADE_OK;
+        if (failed && failed != EEXIST)
+            status =
                 fail_errno(err, failed, "%s: cannot make the directory", quote_path(path).text);
-            *slash = '/';
-            return status;
-        }
         *slash = '/';
+        if (status) return status;
     }
     return BINADE_OK;
+}
+
+/* Calls `visit` with the directories above s->final that were made, innermost first, and then with
+ * the one above them unless made_only. */
+static int visit_parents(const struct staging *s, bool made_only, int (*visit)(const char *path)) {
+    char *path = strdup(s->final);
+    int code = path ? 0 : ENOMEM;
+    for (bool was_made = true; !code && was_made;) {
+        bool is_named = strchr(path, '/') != NULL;
+        cut_last(path);
+        was_made = is_named && s->made > 0 && strlen(path) >= s->made;
+        if (was_made || !made_only) code = visit(path);
+    }
+    free(path);
+    return code;
 }
 
 /* Is `dir` the directory (dev, ino), or inside of it? */
@@ -91,6 +121,23 @@ static bool is_empty_dir(const char *path) {
     return empty;
 }
 
+static binade_status fail_inside(const char *final, binade_error *err) {
+    return fail(err, BINADE_E_USAGE, "%s: the output may not be the source or inside of it",
+                quote_path(final).text);
+}
+
+/* Before any directory is made on the way to `final`: is what exists of that way in the source? */
+static binade_status check_way(const char *final, const char *source, binade_error *err) {
+    struct stat src, way;
+    char *path = strdup(final);
+    if (!path) return fail_memory(err);
+    while (lstat(path, &way) && strcmp(path, ".") && strcmp(path, "/"))
+        cut_last(path);
+    bool inside = stat(source, &src) == 0 && is_within(path, src.st_dev, src.st_ino);
+    free(path);
+    return inside ? fail_inside(final, err) : BINADE_OK;
+}
+
 static binade_status check_place(struct staging *s, const char *source, binade_error *err) {
     struct stat src, dst;
     if (stat(source, &src))
@@ -98,8 +145,7 @@ static binade_status check_place(struct staging *s, const char *source, binade_e
     const char *final = s->final;
     bool exists = lstat(final, &dst) == 0;
     if (is_within(exists ? final : s->parent, src.st_dev, src.st_ino))
-        return fail(err, BINADE_E_USAGE, "%s: the output may not be the source or inside of it",
-                    quote_path(final).text);
+        return fail_inside(final, err);
     if (!exists) return BINADE_OK;
     if (!S_ISDIR(dst.st_mode))
         return fail(err, BINADE_E_USAGE, "%s: exists and is not a directory",
@@ -129,20 +175,26 @@ static void remove_stale(const struct staging *s, const char *prefix) {
     closedir(dir);
 }
 
-static binade_status make_staged_dir(struct staging *s, binade_error *err) {
+/* A new hidden directory beside the place; NULL, and a code in errno, on failure. */
+static char *make_hidden(const struct staging *s) {
     const char *name = path_base(s->final);
     size_t nbytes = strlen(s->parent) + strlen(name) + sizeof "/..partial-XXXXXX";
-    s->path = malloc(nbytes);
-    if (!s->path) return fail_memory(err);
-    snprintf(s->path, nbytes, ".%s.partial-", name);
-    remove_stale(s, s->path);
-    snprintf(s->path, nbytes, "%s/.%s.partial-XXXXXX", s->parent, name);
-    if (!mkdtemp(s->path)) {
-        int code = errno;
-        free(s->path);
-        s->path = NULL;
-        return fail_errno(err, code, "%s: cannot make a directory", quote_path(s->parent).text);
-    }
+    char *path = malloc(nbytes);
+    if (!path) return NULL;
+    snprintf(path, nbytes, ".%s.partial-", name);
+    if (!s->path) remove_stale(s, path);
+    snprintf(path, nbytes, "%s/.%s.partial-XXXXXX", s->parent, name);
+    if (mkdtemp(path)) return path;
+    int code = errno;
+    free(path);
+    errno = code;
+    return NULL;
+}
+
+static binade_status make_staged_dir(struct staging *s, binade_error *err) {
+    s->path = make_hidden(s);
+    if (!s->path)
+        return fail_errno(err, errno, "%s: cannot make a directory", quote_path(s->parent).text);
     mode_t mask = umask(0);
     umask(mask);
     chmod(s->path, 0777 & ~mask); /* mkdtemp's 0700 would surprise at the final place */
@@ -151,12 +203,13 @@ static binade_status make_staged_dir(struct staging *s, binade_error *err) {
     return BINADE_OK;
 }
 
-binade_status staging_open(struct staging *s, const char *final, const char *source, bool replace,
-                           binade_error *err) {
-    *s = (struct staging){.lock = -1, .replace = replace};
-    binade_status status = BINADE_OK;
+/* Sets s->final and s->parent, and makes the directories above. */
+static binade_status find_place(struct staging *s, const char *final, const char *source,
+                                binade_error *err) {
     char *trimmed = trim_slashes(final);
-    if (!trimmed || !*trimmed) {
+    binade_status status = BINADE_OK;
+    if (!trimmed) return fail_memory(err);
+    if (!*trimmed) {
         free(trimmed);
         return fail(err, BINADE_E_USAGE, "the output directory needs a name");
     }
@@ -164,23 +217,24 @@ binade_status staging_open(struct staging *s, const char *final, const char *sou
     s->final = realpath(trimmed, NULL);
     if (s->final) {
         free(trimmed);
-    } else if ((status = make_dirs(trimmed, err))) {
-        free(trimmed);
-        goto failed;
     } else {
         s->final = trimmed;
+        status = check_way(trimmed, source, err);
+        if (!status) status = make_dirs(trimmed, &s->made, err);
     }
+    if (status) return status;
     const char *base = path_base(s->final);
     s->parent = base == s->final ? strdup(".") : strndup(s->final, (size_t)(base - s->final));
-    if (!s->parent) {
-        status = fail_memory(err);
-        goto failed;
-    }
-    if ((status = check_place(s, source, err))) goto failed;
-    if ((status = make_staged_dir(s, err))) goto failed;
-    return BINADE_OK;
-failed:
-    staging_discard(s);
+    return s->parent ? BINADE_OK : fail_memory(err);
+}
+
+binade_status staging_open(struct staging *s, const char *final, const char *source, bool replace,
+                           binade_error *err) {
+    *s = (struct staging){.lock = -1, .replace = replace};
+    binade_status status = find_place(s, final, source, err);
+    if (!status) status = check_place(s, source, err);
+    if (!status) status = make_staged_dir(s, err);
+    if (status) staging_discard(s);
     return status;
 }
 
@@ -197,40 +251,74 @@ binade_status staging_require(const struct staging *s, uint64_t nbytes, binade_e
     return BINADE_OK;
 }
 
-static int move_into_place(const struct staging *s) {
-    if (s->replace) {
+/* Exchanges s->path and s->final where the system cannot do it at once. */
+static int exchange_by_renames(const struct staging *s) {
+    char *aside = make_hidden(s);
+    int code = 0;
+    if (!aside) return errno;
+    if (rename(s->final, aside)) {
+        code = errno;
+        rmdir(aside);
+    } else if (rename(s->path, s->final)) {
+        code = errno;
+        rename(aside, s->final);
+    } else {
+        rename(aside, s->path);
+    }
+    free(aside);
+    return code;
+}
+
+static int exchange(const struct staging *s) {
 #ifdef RENAME_EXCHANGE
-        if (!renameat2(AT_FDCWD, s->path, AT_FDCWD, s->final, RENAME_EXCHANGE)) return 0;
+    if (!renameat2(AT_FDCWD, s->path, AT_FDCWD, s->final, RENAME_EXCHANGE)) return 0;
 #endif
 #ifdef RENAME_SWAP
-        if (!renamex_np(s->path, s->final, RENAME_SWAP)) return 0;
+    if (!renamex_np(s->path, s->final, RENAME_SWAP)) return 0;
 #endif
-    }
+    return exchange_by_renames(s); /* not every file system can */
+}
+
+/* Moves what was built to its place, and what stood there, if anything, to s->path. */
+static int move_into_place(const struct staging *s, bool *exchanged) {
+    struct stat st;
+    *exchanged = s->replace && lstat(s->final, &st) == 0;
+    if (*exchanged) return exchange(s);
     return rename(s->path, s->final) ? errno : 0;
 }
 
 binade_status staging_commit(struct staging *s, binade_error *err) {
+    bool exchanged;
     int code = nftw(s->path, sync_entry, NFTW_NDESCRIPTORS, FTW_PHYS);
     if (code) {
         if (code < 0) code = errno;
         return fail_errno(err, code, "%s: cannot be written to the device",
                           quote_path(s->path).text);
     }
-    code = move_into_place(s);
+    code = move_into_place(s, &exchanged);
     if (code)
         return fail_errno(err, code, "%s: cannot be moved into its place",
                           quote_path(s->final).text);
-    if (s->replace) remove_tree(s->path); /* after an exchange: the old one */
+    code = visit_parents(s, false, sync_dir);
+    if (code && (exchanged ? exchange(s) : rename(s->final, s->path)) == 0)
+        return fail_errno(err, code, "%s: cannot be written to the device",
+                          quote_path(s->parent).text);
+    if (exchanged) remove_tree(s->path); /* the old one */
     free(s->path);
     s->path = NULL;
-    code = sync_dir(s->parent);
+    s->made = 0;
     staging_discard(s);
-    return code ? fail_errno(err, code, "the output's directory cannot be written to the device")
-                : BINADE_OK;
+    return BINADE_OK;
+}
+
+static int remove_if_empty(const char *path) {
+    rmdir(path);
+    return 0;
 }
 
 void staging_discard(struct staging *s) {
     if (s->path) remove_tree(s->path);
+    if (s->made) visit_parents(s, true, remove_if_empty);
     if (s->lock > 0) close(s->lock);
     free(s->path);
     free(s->parent);
@@ -241,7 +329,8 @@ void staging_discard(struct staging *s) {
 binade_status staging_make_parents(const struct staging *s, const char *name, binade_error *err) {
     char *path = path_join(s->path, name);
     if (!path) return fail_memory(err);
-    binade_status status = make_dirs(path, err);
+    size_t made;
+    binade_status status = make_dirs(path, &made, err);
     free(path);
     return status;
 }

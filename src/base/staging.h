@@ -17,6 +17,7 @@ struct staging {
     char *parent; /* the directory that holds both */
     char *path;   /* where it is built; NULL: not open */
     int lock;     /* descriptor of path, locked while open */
+    size_t made;  /* length of the uppermost directory above `final` that had to be made, or 0 */
     bool replace;
 };
 
@@ -26,10 +27,11 @@ binade_status staging_open(struct staging *s, const char *final, const char *sou
                            binade_error *err);
 /* BINADE_E_IO if the file system of the place has less than nbytes free. */
 binade_status staging_require(const struct staging *s, uint64_t nbytes, binade_error *err);
-/* Syncs the directories, moves the whole into place. After a failure staging_discard still applies.
- */
+/* Syncs the directories, moves the whole into place, syncs what holds it. A failure leaves the
+ * place as it was; staging_discard still applies. */
 binade_status staging_commit(struct staging *s, binade_error *err);
-/* Removes what was built, if it was not committed; accepts a zeroed or committed one. */
+/* Removes what was built, if it was not committed, and the directories above that were made for it;
+ * accepts a zeroed or committed one. */
 void staging_discard(struct staging *s);
 
 /* Makes the directories above the relative file path `name` inside the staged directory. */
