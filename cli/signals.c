@@ -29,6 +29,7 @@ void signals_watch(void) {
             sigaction(watched[i].number, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int signals_caught(void) {
