@@ -4,7 +4,6 @@ import hashlib
 
 from cli_harness import assert_failure, run
 
-
 HASHED_MAX_NBYTES = 1 << 27
 
 
@@ -15,7 +14,8 @@ def snapshot(path):
         info = entry.lstat()
         is_hashed = entry.is_file() and entry.stat().st_size <= HASHED_MAX_NBYTES
         content = hashlib.sha256(entry.read_bytes()).digest() if is_hashed else None
-        found[entry.relative_to(path)] = (info.st_mode, info.st_size, info.st_mtime_ns, content)
+        facts = (info.st_size, info.st_mtime_ns) if not entry.is_dir() else ()
+        found[entry.relative_to(path)] = (info.st_mode, content, *facts)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Outputs that may not be written where they are asked for: nothing is written, removed or changed."""
+"""Outputs that may not be where they are asked for: nothing is written, removed or changed."""
 
 import json
 import os
