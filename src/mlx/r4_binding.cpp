@@ -1,0 +1,129 @@
+// r4_binding.cpp - the Python face of r4_ops.h and r4_load.h: module binade.mlx._ops.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <iterator>
+
+#include "mlx/r4_load.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+// The exceptions that the package documents.
+void raise_error(const binade::Error &error) {
+    const char *names[] = {"", "DataError", "UsageError", "FileError"};
+    auto status = static_cast<size_t>(error.status);
+    if (error.status == BINADE_E_MEMORY) {
+        PyErr_SetString(PyExc_MemoryError, error.what());
+        return;
+    }
+    nb::object type = nb::module_::import_("binade").attr(
+        status < std::size(names) && status ? names[status] : "BinadeError");
+    PyErr_SetString(type.ptr(), error.what());
+}
+
+void translate_errors() {
+    nb::register_exception_translator([](const std::exception_ptr &p, void *) {
+        try {
+            std::rethrow_exception(p);
+        } catch (const binade::Error &error) {
+            raise_error(error);
+        }
+    });
+}
+
+nb::tuple shape_of(const mlx::core::Shape &shape) {
+    nb::list dims;
+    for (int d : shape)
+        dims.append(d);
+    return nb::tuple(dims);
+}
+
+nb::dict info_of(const binade::Checkpoint &c, const std::string &name) {
+    auto t = c.info(name);
+    nb::list shape;
+    for (size_t d = 0; d < t.ndim; d++)
+        shape.append(t.shape[d]);
+    nb::dict info;
+    info["dtype"] = t.dtype;
+    info["shape"] = nb::tuple(shape);
+    info["packed"] = t.packed != 0;
+    info["nbytes"] = t.nbytes;
+    info["stored_nbytes"] = t.stored_nbytes;
+    return info;
+}
+
+void bind_weight(nb::module_ &m) {
+    nb::class_<binade::R4Weight>(m, "R4Weight", "A packed weight in memory, [R, K] or [E, R, K].")
+        .def_prop_ro("shape", [](const binade::R4Weight &w) { return shape_of(w.shape()); })
+        .def_prop_ro("ndim", [](const binade::R4Weight &w) { return w.stacked ? 3 : 2; })
+        .def_prop_ro("nbytes", &binade::R4Weight::nbytes, "Bytes that it takes in memory.")
+        .def_prop_ro(
+            "arrays",
+            [](const binade::R4Weight &w) {
+                return nb::make_tuple(w.groups, w.escapes, w.escape_starts, w.exponents);
+            },
+            "The arrays groups, escapes, escape_starts and exponents.");
+}
+
+void bind_checkpoint(nb::module_ &m) {
+    nb::class_<binade::Checkpoint>(m, "Checkpoint", "An open checkpoint, packed or not.")
+        .def(nb::init<const std::string &, const std::string &>(), "path"_a, "revision"_a = "",
+             nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("path", &binade::Checkpoint::path)
+        .def_prop_ro("format", &binade::Checkpoint::format, "0 for an ordinary checkpoint.")
+        .def("names", &binade::Checkpoint::names)
+        .def("info", &info_of, "name"_a)
+        .def("load_array", &binade::Checkpoint::load_array, "name"_a,
+             nb::call_guard<nb::gil_scoped_release>())
+        .def("load_r4",
+             nb::overload_cast<const std::string &>(&binade::Checkpoint::load_r4, nb::const_),
+             "name"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("load_r4",
+             nb::overload_cast<const std::string &, int, int>(&binade::Checkpoint::load_r4,
+                                                              nb::const_),
+             "name"_a, "row0"_a, "row1"_a, nb::call_guard<nb::gil_scoped_release>());
+}
+
+void bind_making(nb::module_ &m) {
+    m.def("r4_make", &binade::r4_make, "weight"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Packs a BF16 array in memory; evaluates it.");
+}
+
+void bind_operations(nb::module_ &m) {
+    m.def("r4_matmul", &binade::r4_matmul, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(),
+          "stream"_a = nb::none());
+    m.def("r4_gather_mm", &binade::r4_gather_mm, "x"_a, "w"_a, "lhs_indices"_a = nb::none(),
+          "rhs_indices"_a, nb::kw_only(), "sorted_indices"_a = false, "stream"_a = nb::none());
+    m.def("r4_rows", &binade::r4_rows, "w"_a, "ids"_a, nb::kw_only(), "stream"_a = nb::none());
+    m.def("r4_rebuild", &binade::r4_rebuild, "w"_a, nb::kw_only(), "stream"_a = nb::none());
+    m.def("mlx_is_proven", &binade::r4_mlx_is_proven);
+    m.def("reset_counts", &binade::r4_reset_counts);
+    m.def("forbid_rebuild", &binade::r4_forbid_rebuild, "forbid"_a);
+    m.def("counts", [] {
+        auto c = binade::r4_counts();
+        nb::dict counts;
+        counts["matmul"] = c.matmul;
+        counts["gather_mm"] = c.gather_mm;
+        counts["rows"] = c.rows;
+        counts["rebuild"] = c.rebuild;
+        return counts;
+    });
+}
+
+} // namespace
+
+NB_MODULE(_ops, m) {
+    m.doc() = "MLX operations on Binade weights.";
+    nb::module_::import_("mlx.core"); // registers array and stream
+    translate_errors();
+    bind_weight(m);
+    bind_checkpoint(m);
+    bind_making(m);
+    bind_operations(m);
+}

@@ -1,0 +1,46 @@
+// r4_eval.h - what tasks on the CPU share.
+//
+// eval_cpu only allocates and hands over a task; contents of inputs exist when the task runs. MLX
+// keeps the inputs' memory until then, so tasks hold weak copies, as MLX's own do: a strong one
+// would keep memory from being used again.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "binade_r4.h"
+#include "mlx/r4_primitives.h"
+
+namespace binade {
+
+struct R4Counters {
+    std::atomic<uint64_t> matmul{0}, gather_mm{0}, rows{0}, rebuild{0};
+};
+extern R4Counters r4_counters;
+
+inline mx::array weak(const mx::array &a) {
+    return mx::array::unsafe_weak_copy(a);
+}
+
+void allocate(mx::array &out);
+
+const uint16_t *bits(const mx::array &a);
+uint16_t *bits(mx::array &a);
+
+// Throws std::out_of_range unless every id (uint32) is below the limit.
+void check_below(const mx::array &ids, size_t limit, const char *operation);
+
+// The last four inputs.
+struct WeightArrays {
+    mx::array groups, escapes, escape_starts, exponents;
+    R4Dims dims;
+
+    WeightArrays(const Arrays &inputs, R4Dims d)
+        : groups(weak(inputs.end()[-4])), escapes(weak(inputs.end()[-3])),
+          escape_starts(weak(inputs.end()[-2])), exponents(weak(inputs.end()[-1])), dims(d) {}
+
+    binade_r4 view() const;
+};
+
+} // namespace binade
