@@ -118,9 +118,9 @@ class Result:
         return json.loads(self.out)
 
 
-def run(*args, **kwargs):
+def run(*args, binary=BINADE, **kwargs):
     kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 120, **kwargs}
-    argv = [arg if isinstance(arg, bytes) else str(arg) for arg in (BINADE, *args)]
+    argv = [arg if isinstance(arg, bytes) else str(arg) for arg in (binary, *args)]
     p = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False, **kwargs)
     return Result(p.returncode, p.stdout, p.stderr)
 
