@@ -60,16 +60,17 @@ static void cut_last(char *path) {
     slash[slash == path] = 0;
 }
 
-/* Makes the directories above `path`. *made gets the length of the uppermost that was not there, 0
- * if all were. */
-static binade_status make_dirs(char *path, size_t *made, binade_error *err) {
+/* Makes the directories above `path`, of which the first `there` characters, at least 1, exist.
+ * *made gets the length of the uppermost that was not there, 0 if all were. */
+static binade_status make_dirs(char *path, size_t there, size_t *made, binade_error *err) {
     *made = 0;
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+    for (char *slash = path + there; (slash = strchr(slash, '/')); slash++) {
         *slash = 0;
         int failed = mkdir(path, 0777) ? errno : 0;
         if (!failed && !*made) *made = (size_t)(slash - path);
         binade_status status = BINADE_OK;
-        if (failed && failed != EEXIST)
+        /* Not every system says EEXIST where it would also refuse to make it. */
+        if (failed && !path_is_dir(path))
             status =
                 fail_errno(err, failed, "%s: cannot make the directory", quote_path(path).text);
         *slash = '/';
@@ -220,7 +221,7 @@ static binade_status find_place(struct staging *s, const char *final, const char
     } else {
         s->final = trimmed;
         status = check_way(trimmed, source, err);
-        if (!status) status = make_dirs(trimmed, &s->made, err);
+        if (!status) status = make_dirs(trimmed, 1, &s->made, err);
     }
     if (status) return status;
     const char *base = path_base(s->final);
@@ -330,7 +331,7 @@ binade_status staging_make_parents(const struct staging *s, const char *name, bi
     char *path = path_join(s->path, name);
     if (!path) return fail_memory(err);
     size_t made;
-    binade_status status = make_dirs(path, &made, err);
+    binade_status status = make_dirs(path, strlen(s->path) + 1, &made, err);
     free(path);
     return status;
 }
