@@ -28,10 +28,12 @@ static void remove_tree(const char *path) {
 static int sync_dir(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return errno;
-    /* Some file systems cannot sync a directory and say EINVAL. */
-    int code = fsync(fd) && errno != EINVAL ? errno : 0;
+    int code;
+    do
+        code = fsync(fd) ? errno : 0;
+    while (code == EINTR);
     close(fd);
-    return code;
+    return code == EINVAL ? 0 : code; /* some file systems cannot sync a directory */
 }
 
 static int sync_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
@@ -224,9 +226,10 @@ static binade_status find_place(struct staging *s, const char *final, const char
         if (!status) status = make_dirs(trimmed, 1, &s->made, err);
     }
     if (status) return status;
-    const char *base = path_base(s->final);
-    s->parent = base == s->final ? strdup(".") : strndup(s->final, (size_t)(base - s->final));
-    return s->parent ? BINADE_OK : fail_memory(err);
+    s->parent = strdup(s->final);
+    if (!s->parent) return fail_memory(err);
+    cut_last(s->parent);
+    return BINADE_OK;
 }
 
 binade_status staging_open(struct staging *s, const char *final, const char *source, bool replace,
