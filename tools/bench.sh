@@ -9,7 +9,8 @@ has_python_headers() {
 }
 
 bench_codec() { # [BENCH_CODEC OPTION]...
-    require zstd lz4 zstd-command lz4-command python python-headers g++
+    require cc g++ cmake make pkg-config openssl xxhash zstd lz4 zstd-command lz4-command \
+        python python-headers git
     build bench -DCMAKE_BUILD_TYPE=Release -DBINADE_BENCH=ON
     setup_venv
     setup_oracle

@@ -2,7 +2,8 @@
 # lint.sh - `./run lint`. Sourced by run.
 
 run_lint() {
-    require clang-format clang-tidy cppcheck shellcheck
+    require cc cmake make pkg-config openssl xxhash cmocka python clang-format clang-tidy cppcheck \
+        shellcheck
     trap say_if_unfinished EXIT
     build_release -DBINADE_TESTS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
     setup_venv

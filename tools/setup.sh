@@ -178,7 +178,7 @@ setup_model() {
 build() {
     local folder=$ROOT/build/$1 generator=()
     shift
-    require cc cmake pkg-config openssl xxhash
+    require cc cmake make pkg-config openssl xxhash
     if [ ! -e "$folder/CMakeCache.txt" ]; then
         if has ninja; then generator=(-G Ninja); fi
     fi
@@ -192,7 +192,6 @@ build() {
 
 # The ordinary build. Sets BINADE_BIN and BINADE_LIB.
 build_release() {
-    require make
     build cmake -DCMAKE_BUILD_TYPE=RelWithDebInfo "$@"
     BINADE_BIN=$ROOT/build/cmake/binade
     BINADE_LIB=$ROOT/build/cmake/libbinade.so

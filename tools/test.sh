@@ -5,11 +5,12 @@ run_tests() {
     local mode=${1:-quick}
     [ "$mode" = quick ] || [ "$mode" = full ] || die "usage: ./run test [full]"
     trap say_if_unfinished EXIT
-    setup_tests
     if [ "$mode" = full ]; then
         # shellcheck source=tools/test_full.sh
         . tools/test_full.sh
         setup_full
+    else
+        setup_tests
     fi
     test_release
     test_sanitized asan address,undefined
@@ -22,12 +23,12 @@ run_tests() {
     finish
 }
 
-setup_tests() {
+setup_tests() { # [NEED]...
     # git: the oracle asks it for a commit to note.
-    require cc g++ cmake make pkg-config openssl xxhash cmocka python nm git
-    require clang-fuzz
-    if ! is_macos; then require strace; fi
-    if can_emulate_arm; then require arm64-cc qemu; fi
+    local needs=(cc g++ cmake make pkg-config openssl xxhash cmocka python nm git clang-fuzz)
+    if ! is_macos; then needs+=(strace); fi
+    if can_emulate_arm; then needs+=(arm64-cc qemu); fi
+    require "${needs[@]}" "$@"
     setup_venv
     setup_oracle
     setup_mlx

@@ -5,7 +5,7 @@
 . "$ROOT/tools/emulated_arm.sh"
 
 setup_full() {
-    if ! is_macos; then require valgrind; fi
+    if is_macos; then setup_tests; else setup_tests valgrind; fi
 }
 
 test_full() {
