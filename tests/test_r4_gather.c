@@ -1,11 +1,8 @@
 /* A gather gives each item its expert's product, whatever the order of experts; and products do not
- * change with the number of threads, with calls from several threads at once, or after a fork.
+ * change with the number of threads, or with calls from several threads at once.
  */
 #include <pthread.h>
-
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/team.h"
 #include "check.h"
@@ -162,23 +159,12 @@ static void test_pauses(struct work *w) {
     }
 }
 
-static void test_fork(struct work *w) {
-    pid_t child = fork();
-    if (child == 0) _exit(work_often(w) == NULL ? 0 : 1);
-    int status = -1;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a forked child: %d",
-          status);
-    CHECK(work_is_right(w, WORK_M), "its parent");
-}
-
 int main(void) {
     setenv("BINADE_NUM_THREADS", "3", 1);
     CHECK(team_nthreads() == 3, "%u threads", team_nthreads());
     test_gathers();
     struct work w = work_open();
     test_pauses(&w);
-    test_callers(&w);
-    test_fork(&w);
     test_callers(&w);
     work_close(&w);
     return check_end();

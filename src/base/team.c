@@ -161,16 +161,25 @@ static void after_fork_child(void) {
     pthread_mutex_unlock(&team.calls);
 }
 
+/* Some systems give threads little: the scratch must fit, and what libraries keep for each thread.
+ */
+static int set_stack_size(pthread_attr_t *attributes) {
+    enum { LEAST_NBYTES = TEAM_SCRATCH_NBYTES + (1 << 20) };
+    size_t nbytes = 0;
+    int code = pthread_attr_getstacksize(attributes, &nbytes);
+    if (code || nbytes >= LEAST_NBYTES) return code;
+    return pthread_attr_setstacksize(attributes, LEAST_NBYTES);
+}
+
 /* Signals are the program's, not for these threads to handle. */
 static bool start_thread(pthread_t *thread) {
-    enum { STACK_NBYTES = TEAM_SCRATCH_NBYTES + (1 << 18) };
     pthread_attr_t attributes;
     sigset_t all, before;
     if (pthread_attr_init(&attributes)) return false;
     sigfillset(&all);
     bool masked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
-    bool ok = pthread_attr_setstacksize(&attributes, STACK_NBYTES) == 0 &&
-              pthread_create(thread, &attributes, serve, NULL) == 0;
+    bool ok =
+        set_stack_size(&attributes) == 0 && pthread_create(thread, &attributes, serve, NULL) == 0;
     if (masked) pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return ok;
