@@ -10,6 +10,7 @@ from checkpoints import make_tensor, make_weight, read_tree, write_index, write_
 from cli_harness import BINADE, Result, assert_failure, run_well, work_dir
 from refusals import snapshot
 
+SANITIZED = os.environ.get("BINADE_SANITIZED") == "1"
 # The leak checker of the address sanitizer cannot run while strace does.
 ENV = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from cli_harness import run_well
-from faults import Calls, Job, list_hidden, require_strace, trace
+from faults import SANITIZED, Calls, Job, list_hidden, require_strace, trace
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is for Linux")
 
@@ -89,6 +89,7 @@ def test_reading(command):
     fail_each(job, "openat", "EMFILE", choose(calls["open"], QUICK_MAX // 4), (0, 2))
 
 
+@pytest.mark.skipif(SANITIZED, reason="sanitizers need memory themselves")
 @COMMANDS
 def test_no_more_memory(command):
     job = Job(command)

@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 from checkpoints import read_tree
 from cli_harness import assert_failure, run, run_well, work_dir
-from faults import list_hidden, write_small_model
+from faults import SANITIZED, list_hidden, write_small_model
 from refusals import snapshot
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="replaces the allocator of glibc"),
-    pytest.mark.skipif(
-        os.environ.get("BINADE_SANITIZED") == "1", reason="sanitizers have their own allocator"
-    ),
+    pytest.mark.skipif(SANITIZED, reason="sanitizers have their own allocator"),
 ]
 
 SHIM = Path(__file__).parent / "shims" / "failing_malloc.c"
