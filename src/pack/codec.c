@@ -73,26 +73,38 @@ done:
 struct memory_decoding {
     struct packed_tensor tensor;
     struct decode_scratch *scratch; /* [nthreads] */
+    uint64_t task_nrows;
     uint8_t *out;
 };
 
-/* Pieces of long rows are decoded in the scratch, others where they belong. */
+struct memory_task {
+    const struct memory_decoding *d;
+    struct decode_scratch scratch;
+};
+
+static uint8_t *place_of(const struct memory_decoding *d, uint64_t row, uint64_t col) {
+    return d->out + 2 * (row * d->tensor.cols + col);
+}
+
+/* Pieces of whole rows are decoded where they belong; runs of a long row in the scratch. */
 static binade_status place_piece(void *user, const struct decoded_piece *piece, binade_error *err) {
-    const struct memory_decoding *d = user;
-    uint8_t *to = d->out + 2 * (piece->row * d->tensor.cols + piece->col);
+    struct memory_task *task = user;
     (void)err;
-    if (piece->weights != to) memcpy(to, piece->weights, piece->weights_nbytes);
+    if (piece->ncols < task->d->tensor.cols)
+        memcpy(place_of(task->d, piece->row, piece->col), piece->weights, piece->weights_nbytes);
+    else
+        task->scratch.weights += piece->weights_nbytes;
     return BINADE_OK;
 }
 
 static binade_status decode_task(void *user, size_t i, unsigned worker, binade_error *err) {
     struct memory_decoding *d = user;
     const struct packed_tensor *t = &d->tensor;
-    struct decode_scratch scratch = d->scratch[worker];
-    uint64_t step = piece_nrows(t->cols), row0 = i * step;
-    uint64_t row1 = t->rows - row0 < step ? t->rows : row0 + step;
-    if (t->cols <= PIECE_NWEIGHTS) scratch.weights = d->out + 2 * row0 * t->cols;
-    return decode_rows(t, row0, row1, &scratch, place_piece, d, err);
+    struct memory_task task = {d, d->scratch[worker]};
+    uint64_t row0 = i * d->task_nrows;
+    uint64_t row1 = t->rows - row0 < d->task_nrows ? t->rows : row0 + d->task_nrows;
+    if (t->cols <= PIECE_NWEIGHTS) task.scratch.weights = place_of(d, row0, 0);
+    return decode_rows(t, row0, row1, &task.scratch, place_piece, &task, err);
 }
 
 binade_status binade_decode(int format, const binade_parts *parts, uint64_t rows, uint64_t cols,
@@ -124,9 +136,10 @@ binade_status binade_decode(int format, const binade_parts *parts, uint64_t rows
         if ((status = decode_scratch_open(&d.scratch[nopen], err))) goto done;
     }
     if ((status = packed_tensor_open(&d.tensor, err))) goto done;
-    if ((status = packed_tensor_scan(&d.tensor, err))) goto done;
-    size_t ntasks = (size_t)ceil_div(rows, piece_nrows(cols));
-    status = pool_run(pool, ntasks, decode_task, &d, err);
+    /* One thread decodes in order and needs no scan to find its way. */
+    d.task_nrows = pool_nthreads(pool) == 1 ? rows : piece_nrows(cols);
+    if (d.task_nrows < rows && (status = packed_tensor_scan(&d.tensor, err))) goto done;
+    status = pool_run(pool, (size_t)ceil_div(rows, d.task_nrows), decode_task, &d, err);
 done:
     packed_tensor_close(&d.tensor);
     for (unsigned w = 0; w < nopen; w++)

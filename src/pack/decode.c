@@ -248,6 +248,8 @@ static bool sum_fixed_nbytes(const uint8_t *meta, size_t ntiles, uint64_t *nbyte
     return true;
 }
 
+/* Loads the piece's codes and finds how many escapes they hold: by counting, or where the scan has
+ * found what the next piece starts with, from that. */
 static binade_status load_fixed_codes(struct decoding *d, uint64_t *nescapes) {
     const struct decoded_piece *p = &d->piece;
     const struct part_range *codes = &d->t->parts[PART_CODES];
@@ -260,6 +262,14 @@ static binade_status load_fixed_codes(struct decoding *d, uint64_t *nescapes) {
         return corrupt_stream(d->t, p->row, STREAM_SHORT, d->err);
     binade_status status = load(d, PART_CODES, d->codes_at, nbytes, d->s->codes);
     if (status) return status;
+    if (d->t->starts && p->ncols == d->t->cols) {
+        uint64_t behind = p->row + p->nrows;
+        uint64_t tail_end = behind == d->t->rows
+                                ? d->t->parts[PART_TAIL].nbytes
+                                : d->t->starts[behind / piece_nrows(p->ncols)].tail;
+        *nescapes = tail_end - d->tail_at;
+        return BINADE_OK;
+    }
     const uint8_t *idx = d->s->codes;
     *nescapes = 0;
     enum stream_fault fault =
@@ -285,6 +295,9 @@ static binade_status decode_fixed(struct decoding *d) {
             d->t->table, &idx, idx_end, &esc, esc_end, d->s->weights + 2 * r * p->ncols);
         if (fault) return corrupt_stream(d->t, p->row + r, fault, d->err);
     }
+    if (idx != idx_end || esc != esc_end) /* the file has changed since the scan */
+        return corrupt(d->t, d->err, "row %" PRIu64 ": .idx and .esc do not fit each other",
+                       p->row);
     d->codes_at += p->parts_nbytes[PART_CODES];
     d->tail_at += nescapes;
     return BINADE_OK;
@@ -336,6 +349,18 @@ static binade_status scan_piece(struct decoding *d, bool ends_row, void *user) {
     return BINADE_OK;
 }
 
+/* After the last row both streams must be used up. */
+static binade_status check_stream_ends(const struct decoding *d) {
+    const struct packed_tensor *t = d->t;
+    if (d->codes_at == t->parts[PART_CODES].nbytes && d->tail_at == t->parts[PART_TAIL].nbytes)
+        return BINADE_OK;
+    return corrupt(t, d->err,
+                   "the weights end at byte %" PRIu64 " of %" PRIu64 " of .idx and byte %" PRIu64
+                   " of %" PRIu64 " of .esc",
+                   d->codes_at, t->parts[PART_CODES].nbytes, d->tail_at,
+                   t->parts[PART_TAIL].nbytes);
+}
+
 binade_status packed_tensor_scan(struct packed_tensor *t, binade_error *err) {
     if (t->format != 1 || t->starts) return BINADE_OK;
     uint64_t nstarts = ceil_div(t->rows, piece_nrows(t->cols));
@@ -350,14 +375,7 @@ binade_status packed_tensor_scan(struct packed_tensor *t, binade_error *err) {
     }
     struct decoding d = {.t = t, .s = &scratch, .err = err};
     if ((status = walk_pieces(&d, 0, t->rows, scan_piece, starts))) goto done;
-    if (d.codes_at != t->parts[PART_CODES].nbytes || d.tail_at != t->parts[PART_TAIL].nbytes) {
-        status =
-            corrupt(t, err,
-                    "the weights end at byte %" PRIu64 " of %" PRIu64 " of .idx and byte %" PRIu64
-                    " of %" PRIu64 " of .esc",
-                    d.codes_at, t->parts[PART_CODES].nbytes, d.tail_at, t->parts[PART_TAIL].nbytes);
-        goto done;
-    }
+    if ((status = check_stream_ends(&d))) goto done;
     t->starts = starts;
     starts = NULL;
 done:
@@ -388,10 +406,11 @@ binade_status decode_rows(const struct packed_tensor *t, uint64_t row0, uint64_t
                           binade_error *err) {
     struct decoding d = {.t = t, .s = scratch, .err = err};
     struct consumer consumer = {use, user};
-    if (t->format == 1) {
+    if (t->starts) {
         const struct stream_start *start = &t->starts[row0 / piece_nrows(t->cols)];
         d.codes_at = start->codes;
         d.tail_at = start->tail;
     }
-    return walk_pieces(&d, row0, row1, decode_piece, &consumer);
+    binade_status status = walk_pieces(&d, row0, row1, decode_piece, &consumer);
+    return status || t->format != 1 || row1 != t->rows ? status : check_stream_ends(&d);
 }
