@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cpu/r4_kernels.h"
 
@@ -32,11 +33,19 @@ static void assign_codes(struct r4_builder *b, const uint8_t table[256]) {
     b->exponents[R4_ESCAPE] = 0;
 }
 
-/* malloc'd as free() wants it. */
+/* malloc'd as free() wants it. Large weights get large pages where the system has them: products
+ * walk through many blocks at once, and each fresh small page costs a call into the system. */
 static void *allocate_aligned(size_t nbytes) {
-    enum { ALIGNMENT = 64 };
+    enum { ALIGNMENT = 64, PAGE_NBYTES = 1 << 21 };
+    bool is_large = nbytes >= PAGE_NBYTES;
     void *memory;
-    return posix_memalign(&memory, ALIGNMENT, nbytes ? nbytes : 1) == 0 ? memory : NULL;
+    if (posix_memalign(&memory, is_large ? PAGE_NBYTES : ALIGNMENT, nbytes ? nbytes : 1))
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    /* Whole ones only: of the last, memory may be taken that nothing needs. */
+    if (is_large) (void)madvise(memory, nbytes / PAGE_NBYTES * PAGE_NBYTES, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 binade_status r4_build_open(struct r4_builder *b, uint64_t nexperts, uint64_t rows, uint64_t cols,

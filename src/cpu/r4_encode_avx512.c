@@ -75,8 +75,7 @@ TARGET_AVX512 void r4_encode_avx512(const uint8_t *bf16, size_t stride, size_t n
         bool whole = n == STRIP_NCOLS;
         bool any = encode_strip(bf16 + 2 * col, stride, nrows, n, &table, whole ? groups : copy);
         if (!whole) memcpy(groups, copy, ngroups * R4_NBYTES);
-        for (unsigned g = 0; any && g < ngroups; g++)
-            r4_put_escapes(bf16, stride, nrows, ncols, col + g * R4_NCOLS, code_of, escapes);
+        if (any) r4_put_escapes(groups, ngroups, bf16 + 2 * col, stride, escapes);
         groups += ngroups * R4_NBYTES;
     }
 }

@@ -83,8 +83,7 @@ void r4_encode_neon(const uint8_t *bf16, size_t stride, size_t nrows, size_t nco
         bool whole = n == STRIP_NCOLS;
         bool any = encode_strip(bf16 + 2 * col, stride, nrows, n, &window, whole ? groups : copy);
         if (!whole) memcpy(groups, copy, ngroups * R4_NBYTES);
-        for (unsigned g = 0; any && g < ngroups; g++)
-            r4_put_escapes(bf16, stride, nrows, ncols, col + g * R4_NCOLS, code_of, escapes);
+        if (any) r4_put_escapes(groups, ngroups, bf16 + 2 * col, stride, escapes);
         groups += ngroups * R4_NBYTES;
     }
 }

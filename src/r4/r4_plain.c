@@ -66,12 +66,25 @@ void r4_widen_plain(const uint16_t *bf16, size_t n, float *out) {
         out[i] = r4_widen(bf16[i]);
 }
 
-void r4_put_escapes(const uint8_t *bf16, size_t stride, size_t nrows, size_t ncols, size_t col,
-                    const uint8_t code_of[256], uint8_t **escapes) {
-    for (unsigned p = 0; p < R4_NWEIGHTS; p++) {
-        if (r4_row(p) >= nrows || col + r4_col(p) >= ncols) continue;
-        uint8_t e = bf16_exponent(bf16_load(bf16 + r4_row(p) * stride, col + r4_col(p)));
-        if (code_of[e] == R4_ESCAPE) *(*escapes)++ = e;
+/* Whether four bits in a row, from a multiple of four on, are all ones. */
+static bool has_escape(const uint8_t *group) {
+    for (size_t i = 0; i < R4_NWEIGHTS / 2; i += sizeof(uint64_t)) {
+        uint64_t codes;
+        memcpy(&codes, group + R4_NWEIGHTS + i, sizeof codes);
+        codes &= codes >> 2;
+        if (codes & codes >> 1 & UINT64_C(0x1111111111111111)) return true;
+    }
+    return false;
+}
+
+void r4_put_escapes(const uint8_t *groups, size_t ngroups, const uint8_t *bf16, size_t stride,
+                    uint8_t **escapes) {
+    for (size_t g = 0; g < ngroups; g++, groups += R4_NBYTES, bf16 += 2 * R4_NCOLS) {
+        if (!has_escape(groups)) continue;
+        for (unsigned p = 0; p < R4_NWEIGHTS; p++) {
+            if (r4_code(groups, p) == R4_ESCAPE)
+                *(*escapes)++ = bf16_exponent(bf16_load(bf16 + r4_row(p) * stride, r4_col(p)));
+        }
     }
 }
 
@@ -86,7 +99,7 @@ void r4_encode_plain(const uint8_t *bf16, size_t stride, size_t nrows, size_t nc
             groups[p] = bf16_raw(weight);
             groups[R4_NWEIGHTS + p % 32] |= (uint8_t)(code << (p / 32 * 4));
         }
-        r4_put_escapes(bf16, stride, nrows, ncols, col, code_of, escapes);
+        r4_put_escapes(groups, 1, bf16 + 2 * col, stride, escapes);
         groups += R4_NBYTES;
     }
 }

@@ -41,8 +41,9 @@ r4_gemm_kernel r4_gemm_plain;
 r4_widen_kernel r4_widen_plain;
 r4_encode_kernel r4_encode_plain;
 
-/* Appends the escapes of the group of column `col`, as the kernels above; for other encoders. */
-void r4_put_escapes(const uint8_t *bf16, size_t stride, size_t nrows, size_t ncols, size_t col,
-                    const uint8_t code_of[256], uint8_t **escapes);
+/* Appends the exponents of the escapes among finished groups; bf16 is the first group's first
+ * weight, rows are `stride` bytes apart. */
+void r4_put_escapes(const uint8_t *groups, size_t ngroups, const uint8_t *bf16, size_t stride,
+                    uint8_t **escapes);
 
 #endif
