@@ -248,8 +248,8 @@ static bool sum_fixed_nbytes(const uint8_t *meta, size_t ntiles, uint64_t *nbyte
     return true;
 }
 
-/* Loads the piece's codes and finds how many escapes they hold: by counting, or where the scan has
- * found what the next piece starts with, from that. */
+/* Loads the piece's codes and finds how many escapes they hold: by counting, or where the piece is
+ * whole and the scan has found what the next one starts with, from that. */
 static binade_status load_fixed_codes(struct decoding *d, uint64_t *nescapes) {
     const struct decoded_piece *p = &d->piece;
     const struct part_range *codes = &d->t->parts[PART_CODES];
@@ -262,11 +262,11 @@ static binade_status load_fixed_codes(struct decoding *d, uint64_t *nescapes) {
         return corrupt_stream(d->t, p->row, STREAM_SHORT, d->err);
     binade_status status = load(d, PART_CODES, d->codes_at, nbytes, d->s->codes);
     if (status) return status;
-    if (d->t->starts && p->ncols == d->t->cols) {
-        uint64_t behind = p->row + p->nrows;
-        uint64_t tail_end = behind == d->t->rows
-                                ? d->t->parts[PART_TAIL].nbytes
-                                : d->t->starts[behind / piece_nrows(p->ncols)].tail;
+    uint64_t behind = p->row + p->nrows, step = piece_nrows(d->t->cols);
+    bool ends_tensor = behind == d->t->rows;
+    if (d->t->starts && p->ncols == d->t->cols && (ends_tensor || behind % step == 0)) {
+        uint64_t tail_end =
+            ends_tensor ? d->t->parts[PART_TAIL].nbytes : d->t->starts[behind / step].tail;
         *nescapes = tail_end - d->tail_at;
         return BINADE_OK;
     }
