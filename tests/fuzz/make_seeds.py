@@ -1,5 +1,6 @@
-"""Writes the seeds of fuzz_format1, fuzz_format2, fuzz_round_trip and fuzz_packed_dir from small
-weights and packs: make_seeds.py BINADE LIBBINADE. Run by hand, when a format or an input changes.
+"""Writes the seeds of fuzz_format1, fuzz_format2, fuzz_round_trip, fuzz_packed_dir, fuzz_model_dir
+from small weights and packs: make_seeds.py BINADE LIBBINADE. Run by hand, when a format or an input
+changes.
 """
 
 import ctypes
@@ -169,6 +170,17 @@ def make_piece(path, name):
     return struct.pack("<BHHH", head, len(first), len(second), spaces) + first + second
 
 
+def join_pieces(path):
+    return b"".join(make_piece(path, name) for name in NAMES if (path / name).exists())
+
+
+def make_model_dir_seeds():
+    for name in ("one", "carried", "two"):
+        with tempfile.TemporaryDirectory() as work:
+            make_model(Path(work), name)
+            write_seed("model_dir", name, join_pieces(Path(work)))
+
+
 def make_packed_dir_seeds(binade):
     for name in ("one", "carried", "two"):
         for fmt in ("1", "2"):
@@ -179,9 +191,9 @@ def make_packed_dir_seeds(binade):
                     make_model(model, name)
                     command = [binade, "pack", "-q", model, "--out", packed, "--format", fmt]
                     subprocess.run([*command, *extra], check=True)
-                    pieces = [make_piece(packed, n) for n in NAMES if (packed / n).exists()]
+                    seed = join_pieces(packed)
                 kind = "bare" if extra else "recorded"
-                write_seed("packed_dir", f"{name}_{fmt}_{kind}", b"".join(pieces))
+                write_seed("packed_dir", f"{name}_{fmt}_{kind}", seed)
 
 
 def main():
@@ -189,6 +201,7 @@ def main():
     for fmt in (1, 2):
         make_parts_seeds(library, fmt)
     make_round_trip_seeds()
+    make_model_dir_seeds()
     make_packed_dir_seeds(binade)
 
 

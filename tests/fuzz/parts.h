@@ -61,7 +61,7 @@ void check_weight(const struct part_format *format, const uint8_t *input, size_t
     } while (0)
 _Noreturn void require_failed(const char *file, int line, const char *condition);
 
-/* A sentence: one line of UTF-8 without a final stop. */
+/* One line of UTF-8. */
 bool is_sentence(const char *message);
 
 /* Heap memory of exactly nbytes, so that a sanitizer sees the byte behind it. Ends the process when

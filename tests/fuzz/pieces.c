@@ -8,6 +8,9 @@
 #include <xxhash.h>
 
 #include "pack/manifest_names.h"
+#include "parts.h"
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t nbytes, size_t capacity);
 
 enum { NSHARDS = 3, MANIFEST = 4, NNAMES = 8, VERBATIM = 8 };
 
@@ -65,6 +68,27 @@ size_t pieces_write(const struct piece *pieces, size_t npieces, uint8_t *out, si
         }
     }
     return filled;
+}
+
+size_t pieces_mutate(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed) {
+    struct piece pieces[NPIECES_MAX];
+    size_t npieces = pieces_read(data, nbytes, pieces);
+    if (npieces == 0 || seed % 8 == 0) return LLVMFuzzerMutate(data, nbytes, capacity);
+    struct piece *p = &pieces[seed / 8 % npieces];
+    unsigned s = seed / 64 % 2;
+    if (p->nbytes[s] == 0) s = 1 - s;
+
+    size_t room = p->nbytes[s] + (capacity > nbytes ? capacity - nbytes : 0);
+    if (room > SECTION_MAX_NBYTES) room = SECTION_MAX_NBYTES;
+    uint8_t *section = exact(room + 1), *whole = exact(capacity);
+    if (p->nbytes[s] > 0) memcpy(section, p->sections[s], p->nbytes[s]);
+    p->nbytes[s] = LLVMFuzzerMutate(section, p->nbytes[s], room);
+    p->sections[s] = section;
+    size_t written = pieces_write(pieces, npieces, whole, capacity);
+    if (written > 0) memcpy(data, whole, written);
+    free(whole);
+    free(section);
+    return written > 0 ? written : LLVMFuzzerMutate(data, nbytes, capacity);
 }
 
 static void put(FILE *f, const void *data, size_t nbytes) {

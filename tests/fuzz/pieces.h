@@ -29,6 +29,9 @@ struct piece {
 size_t pieces_read(const uint8_t *input, size_t nbytes, struct piece pieces[NPIECES_MAX]);
 /* Returns the bytes written, 0 if they do not fit. */
 size_t pieces_write(const struct piece *pieces, size_t npieces, uint8_t *out, size_t capacity);
+/* Changes one section of one file, so that the others keep their places: what a target's
+ * LLVMFuzzerCustomMutator does. */
+size_t pieces_mutate(uint8_t *data, size_t nbytes, size_t capacity, unsigned seed);
 /* Writes the file below `dir`; a file of the same name is replaced. */
 void piece_put(const struct piece *piece, const char *dir);
 
