@@ -20,7 +20,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t nbytes);
     } while (0)
 
 static void check_shards(const struct path_list *shards) {
-    REQUIRE(shards->count > 0);
     for (size_t i = 0; i < shards->count; i++) {
         const char *path = shards->paths[i];
         size_t length = strlen(path);
