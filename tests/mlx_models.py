@@ -1,7 +1,7 @@
 """Tiny random BF16 checkpoints of true architectures, as their makers name and lay out tensors.
 
-Names and shapes come from mlx-lm's models, led back through what its `sanitize` does to a checkpoint.
-Every matrix is large enough to be packed, unless the true ones of its kind are not packed either.
+Names and shapes come from mlx-lm's models, led back through what its `sanitize` does. Every matrix
+is large enough to be packed, unless the true ones of its kind are not packed either.
 """
 
 import dataclasses
@@ -194,9 +194,7 @@ FAMILIES = {
         {"mtp.fc.weight": (264, 528), "model.visual.patch_embed.proj.weight": (256, 3, 2, 4, 4)},
     ),
     # Loaded by the same mechanism: experts in slices, and stacked from separate matrices.
-    "qwen3_5_moe": Family(
-        nested("qwen3_5_moe", QWEN35_MOE_TEXT), to_qwen35, fused_experts=True
-    ),
+    "qwen3_5_moe": Family(nested("qwen3_5_moe", QWEN35_MOE_TEXT), to_qwen35, fused_experts=True),
     "qwen3_moe": Family(QWEN3_MOE, separate_experts="switch_mlp"),
 }
 

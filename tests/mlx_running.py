@@ -96,7 +96,7 @@ def _packed(name, pack_format):
 
 
 class PlainSwitchLinear(SwitchLinear):
-    """Every expert's plain matmul, of which each index takes one: on CPUs MLX has no gather of BF16."""
+    """Every expert's plain matmul, of which each index takes one: MLX's CPUs gather no BF16."""
 
     def __call__(self, x, indices, sorted_indices=False):
         y = None

@@ -13,13 +13,12 @@ mx = pytest.importorskip("mlx.core")
 
 import mlx.nn as nn  # noqa: E402
 import mlx_running as run  # noqa: E402
+from binade.mlx import _ops, placement, r4  # noqa: E402
+from binade.mlx.loader import build_model  # noqa: E402
 from mlx_lm.generate import BatchGenerator, speculative_generate_step  # noqa: E402
 from mlx_lm.models import cache as caches  # noqa: E402
 from mlx_lm.models.switch_layers import SwitchLinear  # noqa: E402
 from mlx_lm.sample_utils import make_logits_processors, make_sampler  # noqa: E402
-
-from binade.mlx import _ops, placement, r4  # noqa: E402
-from binade.mlx.loader import build_model  # noqa: E402
 from mlx_models import FAMILIES  # noqa: E402
 
 NAMES = [name for name in FAMILIES if name != "qwen3_moe"]
@@ -85,6 +84,28 @@ def test_generation(name, pack_format):
     (greedy, _), (seeded, _) = results[0]
     assert greedy != seeded
     assert len(set(seeded)) > 4
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma4_moe", "qwen3_5"])
+def test_another_order_is_caught(name, monkeypatch):
+    """Products whose halves are summed apart, in one kind of layer, change logits."""
+
+    def halves(x, w, bias=None):
+        weight = _ops.r4_rebuild(w)
+        n = weight.shape[1] // 2
+        y = [
+            a.astype(mx.float32) @ b.astype(mx.float32).T
+            for a, b in ((x[..., :n], weight[:, :n]), (x[..., n:], weight[:, n:]))
+        ]
+        return (y[0] + y[1]).astype(mx.bfloat16)
+
+    prompt = mx.array([run.prompt_of(23)])
+    packed = run.packed(name)[0]
+    right = packed(prompt)
+    mx.eval(right)
+    monkeypatch.setattr(_ops, "r4_matmul", halves)
+    with pytest.raises(AssertionError, match="differ, first at"):
+        run.assert_same_bits(packed(prompt), right)
 
 
 # ---- Nothing is rebuilt

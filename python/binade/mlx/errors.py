@@ -15,11 +15,11 @@ class ModelError(BinadeError, ValueError):
 
 
 @contextlib.contextmanager
-def memory_errors() -> Iterator[None]:
-    """MLX's allocators raise RuntimeError, "[malloc] Unable to allocate" and the like."""
+def memory_errors(what: str) -> Iterator[None]:
+    """Names what there is no memory for. MLX raises RuntimeError, "[malloc] Unable to allocate"."""
     try:
         yield
-    except RuntimeError as error:
-        if "malloc" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "malloc" not in str(error):
             raise
-        raise MemoryError(str(error)) from error
+        raise MemoryError(f"{what}: out of memory") from error

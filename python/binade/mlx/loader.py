@@ -1,4 +1,4 @@
-"""Opening checkpoints and building mlx-lm models; the BF16 side, which packed models are equal to."""
+"""Builds mlx-lm's models of checkpoints; loads the BF16 side, which packed models are equal to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fetch(path_or_id: binade.Path, revision: str | None = None) -> Path:
     try:
         return Path(snapshot_download(str(path_or_id), revision=revision, allow_patterns=_FILES))
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         raise FileError(
             f"{path_or_id}: no such directory, and it cannot be had from the hub: {reason}"
         ) from error

@@ -77,9 +77,7 @@ class R4Embedding(_Packed, nn.Embedding):
 class R4SwitchLinear(_Packed, SwitchLinear):
     """Products with the expert that an index names; W is [num_experts, output_dims, input_dims]."""
 
-    def __call__(
-        self, x: mx.array, indices: mx.array, sorted_indices: bool = False
-    ) -> mx.array:
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         y = _ops.r4_gather_mm(x, self._r4, rhs_indices=indices, sorted_indices=sorted_indices)
         if "bias" in self:
             y = y + mx.expand_dims(self["bias"][indices], -2)

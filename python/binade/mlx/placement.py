@@ -14,7 +14,7 @@ import io
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -52,7 +52,7 @@ class Placement:
         self.infos = {name: checkpoint.info(name) for name in checkpoint.names()}
         self._placeholders = {
             # 8-bit floats come as uint8, as MLX loads them.
-            name: mx.zeros(info["shape"], _DTYPES.get(info["dtype"], mx.uint8))
+            name: _make_placeholder(info["shape"], _DTYPES.get(info["dtype"], mx.uint8))
             for name, info in self.infos.items()
         }
         wanted: Arrays = tree_flatten(model.parameters(), destination={})
@@ -72,7 +72,7 @@ class Placement:
         for name in names:
             groups[self.parts[name].sources].append(name)
         for sources, members in groups.items():
-            with memory_errors():
+            with memory_errors(f"{self._checkpoint.path}: {members[0]}"):
                 results = self._compute(sources, members)
             yield from results.items()
 
@@ -90,8 +90,9 @@ class Placement:
     def _is_whole(self, name: str) -> bool:
         """The parameter is the one tensor that it comes from."""
         part = self.parts[name]
-        shape = self.infos[part.sources[0]]["shape"]
-        return part.rows == (0, shape[-2] if len(shape) > 1 else 0)
+        if part.rows is None:
+            return False
+        return part.rows == _all_rows(self.infos[part.sources[0]]["shape"])
 
     def _sanitize(self, replaced: Arrays) -> Arrays:
         """What the model makes of the placeholders, some replaced by other arrays."""
@@ -127,8 +128,7 @@ class Placement:
             if source is None:
                 computed[name] = array
             else:
-                rows = array.shape[-2] if array.ndim > 1 else 0
-                parts[name] = Part((source,), (0, rows))
+                parts[name] = Part((source,), _all_rows(array.shape))
         return parts | self._find_computed(computed)
 
     def _find_computed(self, computed: Arrays) -> dict[str, Part]:
@@ -143,28 +143,22 @@ class Placement:
         return {name: Part(found, rows.get(name)) for name, found in sources.items()}
 
     def _find_sources(self, computed: Arrays) -> dict[str, tuple[str, ...]]:
-        """From the graph, as text: lines `a -> b` with arrays in quotes and operations as numbers."""
+        """By walking the graph from each result back to placeholders."""
         if not computed:
             return {}
-        tensors = list(self._placeholders)
-        text = io.StringIO()
-        placeholders = {f"tensor {i}": a for i, a in enumerate(self._placeholders.values())}
-        results = {f"result {i}": a for i, a in enumerate(computed.values())}
-        mx.export_to_dot(text, **placeholders, **results)
-        inputs: dict[str, list[str]] = defaultdict(list)
-        for edge in re.finditer(r"^(.+) -> (.+)$", text.getvalue(), re.MULTILINE):
-            inputs[edge[2]].append(edge[1])
+        tensors = {maker: name for name, maker in _read_graph(self._placeholders)[0].items()}
+        # Each result gets an operation of its own, should two be the same array.
+        results, inputs = _read_graph({k: mx.stop_gradient(a) for k, a in computed.items()})
         found = {}
-        for i, name in enumerate(computed):
-            seen, stack = set(), [f'"result {i}"']
+        for name, result in results.items():
+            seen, stack = set(), [result]
             while stack:
                 node = stack.pop()
                 if node not in seen:
                     seen.add(node)
-                    if not node.startswith('"tensor '):
-                        stack += inputs[node]
-            numbers = sorted(int(node[8:-1]) for node in seen if node.startswith('"tensor '))
-            found[name] = tuple(tensors[number] for number in numbers)
+                    if node not in tensors:
+                        stack += inputs.get(node, ())
+            found[name] = tuple(sorted(tensors[node] for node in seen & tensors.keys()))
         return found
 
     def _find_rows(self, source: str, names: list[str]) -> dict[str, tuple[int, int] | None]:
@@ -188,12 +182,43 @@ class Placement:
             if by_row is None or by_weight is None or not by_row.size:
                 continue
             row0 = int(by_row.flatten()[0]) - int(rows.flatten()[0])
-            row1 = row0 + (by_row.shape[-2] if by_row.ndim > 1 else 0)
+            row1 = row0 + _all_rows(by_row.shape)[1]
             if _same(by_row, rows[..., row0:row1, :]) and _same(
                 by_weight, weights[..., row0:row1, :]
             ):
                 found[name] = (row0, row1)
         return found
+
+
+def _all_rows(shape: Sequence[int]) -> tuple[int, int]:
+    return 0, shape[-2] if len(shape) > 1 else 0
+
+
+def _make_placeholder(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    """Zeros that are never computed, made by an operation of its own, which the graph shows."""
+    return mx.stop_gradient(mx.zeros(shape, dtype))
+
+
+def _read_graph(arrays: Arrays) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The operation that made each array, and the operations before each: their addresses.
+
+    MLX shows its graph only as text, of lines `a -> b`: arrays in quotes and operations as numbers.
+    """
+    makers: dict[str, str] = {}
+    inputs: dict[str, list[str]] = {}
+    names = list(arrays)
+    for start in range(0, len(names), 1000):  # there may be so many keyword arguments
+        chunk = names[start : start + 1000]
+        text = io.StringIO()
+        mx.export_to_dot(text, **{f"array {i}": arrays[name] for i, name in enumerate(chunk)})
+        before: dict[str, list[str]] = defaultdict(list)
+        for edge in re.finditer(r"^(.+) -> (.+)$", text.getvalue(), re.MULTILINE):
+            before[edge[2]].append(edge[1])
+        makers |= {name: before[f'"array {i}"'][0] for i, name in enumerate(chunk)}
+        for node, read in list(before.items()):
+            if not node.startswith('"'):
+                inputs[node] = [maker for array in read for maker in before.get(array, ())]
+    return makers, inputs
 
 
 def _numbers(*shape: int) -> mx.array:

@@ -54,16 +54,16 @@ def load(
 def _fill(model: nn.Module, checkpoint: Any, placement: Placement) -> None:
     """Gives every parameter its value: packed weights in new modules, others as arrays."""
     modules = dict(model.named_modules())
-    owners = {f"{path}.weight": path for path, module in modules.items() if can_be_packed(module)}
     plain = []
     for name, part in placement.parts.items():
-        path = owners.get(name)
-        weight = _load_weight(checkpoint, placement, name, part) if path else None
+        path, _, leaf = name.rpartition(".")
+        weight = None
+        if leaf == "weight" and can_be_packed(modules[path]):
+            weight = _load_weight(checkpoint, placement, name, part)
         if weight is None:
             plain.append(name)
         else:
-            packed = packed_like(modules[path], weight)
-            model.update_modules(tree_unflatten([(path, packed)]))
+            model.update_modules(tree_unflatten([(path, packed_like(modules[path], weight))]))
     for name, array in placement.arrays(plain):
         model.update(tree_unflatten([(name, array)]))
 
@@ -72,7 +72,7 @@ def _load_weight(checkpoint: Any, placement: Placement, name: str, part: Part) -
     """The packed weight, or None if none of its sources is packed."""
     if not any(placement.infos[source]["packed"] for source in part.sources):
         return None
-    with memory_errors():
+    with memory_errors(f"{checkpoint.path}: {name}"):
         if part.rows is not None:
             return checkpoint.load_r4(part.sources[0], *part.rows)
         # Computed, such as separate experts that were stacked: packed anew.
