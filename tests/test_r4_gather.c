@@ -1,6 +1,7 @@
 /* A gather gives each item its expert's product, whatever the order of experts; and products do not
  * change with the number of threads, or with calls from several threads at once.
  */
+#include <fenv.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -159,6 +160,18 @@ static void test_pauses(struct work *w) {
     }
 }
 
+/* Threads round as their caller does. */
+static void test_rounding(void) {
+    static const int modes[] = {FE_TOWARDZERO, FE_UPWARD, FE_TONEAREST};
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        fesetround(modes[i]);
+        struct work w = work_open();
+        for (unsigned k = 0; k < 20; k++)
+            CHECK(work_is_right(&w, WORK_M), "rounding mode %zu", i);
+        work_close(&w);
+    }
+}
+
 int main(void) {
     setenv("BINADE_NUM_THREADS", "3", 1);
     CHECK(team_nthreads() == 3, "%u threads", team_nthreads());
@@ -167,5 +180,6 @@ int main(void) {
     test_pauses(&w);
     test_callers(&w);
     work_close(&w);
+    test_rounding();
     return check_end();
 }

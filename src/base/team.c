@@ -1,5 +1,6 @@
 #include "base/team.h"
 
+#include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,6 +33,7 @@ static struct team {
     team_task task;
     void *user;
     size_t count;
+    fenv_t environment; /* the caller's: how it rounds, and whether subnormals count */
     atomic_size_t next;
     atomic_uint njoin_most;
     _Atomic uint64_t state;
@@ -133,6 +135,7 @@ static void *serve(void *unused) {
         if (!may_join(state, last)) continue;
         if (!atomic_compare_exchange_strong(&team.state, &state, state + 1)) continue;
         last = state / NEXT_LOOP;
+        fesetenv(&team.environment);
         run_tasks(scratch);
         leave_loop();
     }
@@ -254,6 +257,7 @@ void team_run(unsigned nthreads, size_t count, team_task task, void *user) {
     team.count = count;
     atomic_store(&team.next, 0);
     if (!alone) {
+        fegetenv(&team.environment);
         atomic_store(&team.njoin_most, nthreads - 1);
         atomic_store(&team.state, (atomic_load(&team.state) / NEXT_LOOP + 1) * NEXT_LOOP | IS_OPEN);
         wake_threads(count);

@@ -17,8 +17,9 @@ enum { TEAM_SCRATCH_NBYTES = 1 << 17 };
  * once, or one per CPU. */
 unsigned team_nthreads(void);
 
-/* Runs task(user, i, scratch) for i < count, in any order, on at most nthreads threads. Calls from
- * several threads wait for each other; tasks must not call. */
+/* Runs task(user, i, scratch) for i < count, in any order, on at most nthreads threads, all in the
+ * caller's floating-point environment. Calls from several threads wait for each other; tasks must
+ * not call. */
 typedef void (*team_task)(void *user, size_t i, void *scratch);
 void team_run(unsigned nthreads, size_t count, team_task task, void *user);
 

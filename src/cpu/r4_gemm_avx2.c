@@ -11,6 +11,7 @@ TARGET_AVX2 void r4_decode_avx2(const struct r4_lookup *lookup, const uint8_t *g
     const uint8_t *next = *escapes;
 
     for (size_t g = 0; g < ngroups; g++) {
+        r4_prefetch(groups + (ngroups + g) * R4_NBYTES);
         struct group256 group = r4_load_group256(&l, groups + g * R4_NBYTES, &next);
         for (unsigned c = 0; c < R4_NCOLS; c++) {
             float *to = w + (g * R4_NCOLS + c) * stride;

@@ -14,6 +14,7 @@ TARGET_AVX512 void r4_decode_avx512(const struct r4_lookup *lookup, const uint8_
     const uint8_t *next = *escapes;
 
     for (size_t g = 0; g < ngroups; g++) {
+        r4_prefetch(groups + (ngroups + g) * R4_NBYTES);
         struct group512 group = r4_load512(&l, groups + g * R4_NBYTES, &next);
         for (unsigned c = 0; c < R4_NCOLS; c++)
             _mm512_storeu_ps(w + (g * R4_NCOLS + c) * stride, group.col[c]);

@@ -11,6 +11,7 @@ void r4_decode_neon(const struct r4_lookup *lookup, const uint8_t *groups, size_
     const uint8_t *next = *escapes;
 
     for (size_t g = 0; g < ngroups; g++) {
+        r4_prefetch(groups + (ngroups + g) * R4_NBYTES);
         struct group128 group = r4_load128(&l, groups + g * R4_NBYTES, &next);
         for (unsigned c = 0; c < R4_NCOLS; c++)
             for (unsigned q = 0; q < R4_NQUARTERS; q++)

@@ -74,8 +74,8 @@ static size_t choose_span(size_t nblocks, unsigned nthreads) {
     return span > R4_PANEL_NBLOCKS ? R4_PANEL_NBLOCKS : span;
 }
 
-/* Work too small for handing over, in weights times rows of x: some microseconds. */
-enum { NTHREADED_LEAST = 1 << 16 };
+/* Below this, in weights times rows of x, waking a thread takes about as long as the work. */
+enum { NTHREADED_LEAST = 1 << 17 };
 
 static void multiply(const struct r4_means *means, struct product *p, struct run *runs,
                      size_t nruns, size_t nitems) {
