@@ -4,6 +4,7 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "mlx/allocator.h"
@@ -14,7 +15,11 @@ namespace binade {
 R4Counters r4_counters;
 
 void allocate(mx::array &out) {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto buffer = mx::allocator::malloc(out.nbytes());
+    if (!buffer.ptr())
+        throw std::runtime_error("[malloc] Unable to allocate " + std::to_string(out.nbytes()) +
+                                 " bytes.");
+    out.set_data(buffer);
 }
 
 const uint16_t *bits(const mx::array &a) {

@@ -23,6 +23,7 @@ inline mx::array weak(const mx::array &a) {
     return mx::array::unsafe_weak_copy(a);
 }
 
+// Throws if memory is out, where MLX itself would go on with a null pointer.
 void allocate(mx::array &out);
 
 const uint16_t *bits(const mx::array &a);

@@ -1,7 +1,7 @@
 // r4_load.cpp - see r4_load.h.
 #include "mlx/r4_load.h"
 
-#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 
@@ -23,27 +23,46 @@ int dimension(uint64_t n) {
     return static_cast<int>(n);
 }
 
-// Hands malloc'd memory over to MLX, which frees it.
-template <typename T> mx::array adopt(const T *data, mx::Shape shape, mx::Dtype dtype) {
-    return mx::array(const_cast<T *>(data), std::move(shape), dtype, [](void *p) { std::free(p); });
+// Without contents. MLX itself would go on with a null pointer.
+mx::array new_array(mx::Shape shape, mx::Dtype dtype) {
+    size_t nbytes = mx::size_of(dtype);
+    for (int n : shape)
+        nbytes *= static_cast<size_t>(n);
+    auto buffer = mx::allocator::malloc(nbytes);
+    if (!buffer.ptr())
+        throw Error(BINADE_E_MEMORY, "out of memory: " + std::to_string(nbytes) + " bytes");
+    return mx::array(buffer, std::move(shape), dtype);
 }
 
-R4Weight adopt(const binade_r4 &w, bool stacked) {
-    uint64_t nblocks = w.nexperts * ((w.rows + BINADE_R4_BLOCK_NROWS - 1) / BINADE_R4_BLOCK_NROWS);
-    uint64_t ngroups = (w.cols + BINADE_R4_GROUP_NCOLS - 1) / BINADE_R4_GROUP_NCOLS;
-    uint64_t nescapes = w.escape_starts[nblocks];
-    return {
-        adopt(w.groups, {dimension(nblocks), dimension(ngroups), BINADE_R4_GROUP_NBYTES},
-              mx::uint8),
-        adopt(w.escapes, {dimension(nescapes)}, mx::uint8),
-        adopt(w.escape_starts, {dimension(nblocks + 1)}, mx::uint32),
-        adopt(w.exponents, {16}, mx::uint8),
-        dimension(w.nexperts),
-        dimension(w.rows),
-        dimension(w.cols),
-        stacked,
-    };
+mx::array copy(const void *data, mx::Shape shape, mx::Dtype dtype) {
+    auto a = new_array(std::move(shape), dtype);
+    if (a.nbytes() > 0) std::memcpy(a.data<char>(), data, a.nbytes());
+    return a;
 }
+
+// A weight whose memory is to be freed: MLX on CPUs takes over no memory of others.
+struct OwnedR4 : binade_r4 {
+    OwnedR4() : binade_r4{} {}
+    OwnedR4(const OwnedR4 &) = delete;
+    ~OwnedR4() { binade_r4_free(this); }
+
+    R4Weight arrays(bool stacked) const {
+        uint64_t nblocks = nexperts * ((rows + BINADE_R4_BLOCK_NROWS - 1) / BINADE_R4_BLOCK_NROWS);
+        uint64_t ngroups = (cols + BINADE_R4_GROUP_NCOLS - 1) / BINADE_R4_GROUP_NCOLS;
+        uint64_t nescapes = escape_starts[nblocks];
+        return {
+            copy(groups, {dimension(nblocks), dimension(ngroups), BINADE_R4_GROUP_NBYTES},
+                 mx::uint8),
+            copy(escapes, {dimension(nescapes)}, mx::uint8),
+            copy(escape_starts, {dimension(nblocks + 1)}, mx::uint32),
+            copy(exponents, {16}, mx::uint8),
+            dimension(nexperts),
+            dimension(rows),
+            dimension(cols),
+            stacked,
+        };
+    }
+};
 
 mx::Dtype dtype_of(const binade_tensor &t) {
     static const std::map<std::string, mx::Dtype> dtypes{
@@ -109,10 +128,9 @@ mx::array Checkpoint::load_array(const std::string &name) const {
     mx::Shape shape;
     for (size_t d = 0; d < t.ndim; d++)
         shape.push_back(dimension(t.shape[d]));
-    auto buffer = mx::allocator::malloc(t.nbytes);
-    mx::array out(buffer, shape, dtype);
+    auto out = new_array(std::move(shape), dtype);
     binade_error error{};
-    check(binade_read_rows(checkpoint_.get(), i, 0, t.rows, buffer.raw_ptr(), t.nbytes, &error),
+    check(binade_read_rows(checkpoint_.get(), i, 0, t.rows, out.data<char>(), t.nbytes, &error),
           error);
     return out;
 }
@@ -128,12 +146,12 @@ R4Weight Checkpoint::load_r4(const std::string &name, int row0, int row1) const 
     if (row0 < 0 || row1 < row0)
         throw Error(BINADE_E_USAGE, "tensor " + name + ": rows " + std::to_string(row0) + " to " +
                                         std::to_string(row1) + " are no range");
-    binade_r4 w{};
+    OwnedR4 w;
     binade_error error{};
     check(binade_r4_load(checkpoint_.get(), i, static_cast<uint64_t>(row0),
                          static_cast<uint64_t>(row1), 0, &w, &error),
           error);
-    return adopt(w, t.ndim == 3);
+    return w.arrays(t.ndim == 3);
 }
 
 R4Weight r4_make(const mx::array &weight) {
@@ -142,14 +160,14 @@ R4Weight r4_make(const mx::array &weight) {
     auto bf16 = mx::contiguous(weight);
     bf16.eval();
     bool stacked = weight.ndim() == 3;
-    binade_r4 w{};
+    OwnedR4 w;
     binade_error error{};
     check(binade_r4_make(reinterpret_cast<const uint16_t *>(bf16.data<mx::bfloat16_t>()),
                          stacked ? static_cast<uint64_t>(weight.shape(0)) : 1,
                          static_cast<uint64_t>(weight.shape(-2)),
                          static_cast<uint64_t>(weight.shape(-1)), 0, &w, &error),
           error);
-    return adopt(w, stacked);
+    return w.arrays(stacked);
 }
 
 } // namespace binade
