@@ -62,8 +62,9 @@ static void run_task(void *user, size_t i, void *scratch) {
     r4_task_run(&task, scratch);
 }
 
-/* Some tasks for each thread, as threads may be interrupted; but whole panels where there are
- * enough, as kernels work on four blocks at a time. */
+/* nblocks: of all runs, those of a run counted once for each R4_TASK_NROWS items. Some tasks for
+ * each thread, as threads may be interrupted; but whole panels where there are enough, as kernels
+ * work on four blocks at a time. */
 static size_t choose_span(size_t nblocks, unsigned nthreads) {
     enum { NTASKS_PER_THREAD = 4 };
     if (nthreads < 2) return R4_TASK_NBLOCKS;
@@ -79,19 +80,21 @@ enum { NTHREADED_LEAST = 1 << 17 };
 
 static void multiply(const struct r4_means *means, struct product *p, struct run *runs,
                      size_t nruns, size_t nitems) {
-    size_t nblocks = r4_nblocks(p->task.w), ntasks = 0;
+    size_t nblocks = 0, ntasks = 0;
     struct r4_lookup lookup;
     bool is_small =
         (double)nitems * (double)p->task.w->rows * (double)p->task.w->cols < NTHREADED_LEAST;
     unsigned nthreads = is_small ? 1 : means->nthreads;
 
-    if (nblocks == 0 || nitems == 0) return;
+    for (size_t r = 0; r < nruns; r++)
+        nblocks += r4_nblocks(p->task.w) * (size_t)ceil_div(runs[r].nitems, R4_TASK_NROWS);
+    if (nblocks == 0) return;
     r4_lookup_build(p->task.w->exponents, &lookup);
     p->task.set = means->set;
     p->task.lookup = &lookup;
     p->runs = runs;
     p->nruns = nruns;
-    p->span = choose_span(nblocks * nruns, nthreads);
+    p->span = choose_span(nblocks, nthreads);
     for (size_t r = 0; r < nruns; r++) {
         runs[r].task0 = ntasks;
         ntasks += run_ntasks(p, &runs[r]);
@@ -108,7 +111,7 @@ void r4_matmul(const struct r4_means *means, const binade_r4 *w, uint64_t expert
 
 /* ---- Gather -------------------------------------------------------------------------------- */
 
-/* On the stack, 48 KB, so that nothing can fail. */
+/* On the stack, about 56 KB, so that nothing can fail. */
 enum { NSORTED_MOST = 4096, NRUNS_MOST = 512 };
 
 /* Orders items first..first+n-1 by expert, a byte of it at a time; equal ones keep their order. */
