@@ -271,7 +271,7 @@ binade_status restore_shard(const binade_checkpoint *c, const struct restore_pla
                             struct progress *progress, binade_error *err) {
     struct restoring x = {.c = c,
                           .plan = plan,
-                          .output = {.plan = plan, .target = target},
+                          .output = {.plan = plan, .target = target, .progress = progress},
                           .pool = pool,
                           .progress = progress};
     size_t nentries = plan->shard->nentries;

@@ -25,11 +25,17 @@ binade_status output_deliver(struct restore_output *o, const struct entry *e, ui
                 other[i], data[i]);
 }
 
-static void hash_zeros(struct sha256 *sha, uint64_t nbytes) {
-    static const uint8_t zeros[4096];
-    for (; nbytes > sizeof zeros; nbytes -= sizeof zeros)
-        sha256_update(sha, zeros, sizeof zeros);
-    sha256_update(sha, zeros, (size_t)nbytes);
+/* A record may tell of any number of zeros, so hashing them can take long and be cancelled. */
+static binade_status hash_zeros(struct restore_output *o, uint64_t nbytes, binade_error *err) {
+    static const uint8_t zeros[1 << 16];
+    binade_status status = BINADE_OK;
+    while (nbytes > 0 && !status) {
+        size_t n = nbytes < sizeof zeros ? (size_t)nbytes : sizeof zeros;
+        sha256_update(o->target->sha, zeros, n);
+        status = progress_add(o->progress, n, err);
+        nbytes -= n;
+    }
+    return status;
 }
 
 /* Hashes the recorded gaps up to `offset` of the original file. */
@@ -40,11 +46,14 @@ static binade_status hash_gaps(struct restore_output *o, uint64_t offset, binade
         uint8_t *data;
         binade_status status = gap_expand(gap, o->plan->path, &data, err);
         if (status) return status;
-        if (data)
+        if (data) {
             sha256_update(o->target->sha, data, (size_t)gap->nbytes);
-        else
-            hash_zeros(o->target->sha, gap->nbytes);
+            status = progress_add(o->progress, gap->nbytes, err);
+        } else {
+            status = hash_zeros(o, gap->nbytes, err);
+        }
         free(data);
+        if (status) return status;
         o->sha_pos += gap->nbytes;
     }
     return BINADE_OK;
@@ -113,6 +122,7 @@ binade_status output_header(struct restore_output *o, binade_error *err) {
             status = compare_bytes(o, pieces[i].offset, pieces[i].data, pieces[i].nbytes, err);
         if (!status)
             status = output_hash(o, pieces[i].offset, pieces[i].data, pieces[i].nbytes, err);
+        if (!status) status = progress_add(o->progress, pieces[i].nbytes, err);
         if (status) return status;
     }
     return BINADE_OK;
@@ -131,6 +141,8 @@ binade_status output_gaps(struct restore_output *o, binade_error *err) {
             status = compare_bytes(o, gap->offset, data, (size_t)gap->nbytes, err);
         if (!status && !data && o->target->against)
             status = compare_zeros(o, gap->offset, gap->nbytes, err);
+        /* Otherwise they count when they are hashed. */
+        if (!status && !o->target->sha) status = progress_add(o->progress, gap->nbytes, err);
         free(data);
         if (status) return status;
     }

@@ -7,11 +7,13 @@
 struct restore_output {
     const struct restore_plan *plan;
     const struct restore_target *target;
+    struct progress *progress;
     uint64_t sha_pos; /* bytes of the file hashed so far; owned by whoever has the turn */
     size_t next_gap;  /* to be hashed */
 };
 
-/* Delivers and hashes the header; call it first. */
+/* Delivers and hashes the header; call it first. It and the gaps count in the progress here,
+ * tensors where they are decoded. */
 binade_status output_header(struct restore_output *o, binade_error *err);
 /* Delivers the gaps and gives the file its length. */
 binade_status output_gaps(struct restore_output *o, binade_error *err);
