@@ -136,6 +136,11 @@ def operands(generator, m, n, k):
         return generator(rng, m, n, k)
 
 
+def values(seed, *shape):
+    """An MLX array of normal values."""
+    return to_mlx(normal_bits(np.random.default_rng(seed), shape))
+
+
 # ---- Orders
 
 

@@ -97,23 +97,34 @@ void bind_making(nb::module_ &m) {
 
 void bind_operations(nb::module_ &m) {
     m.def("r4_matmul", &binade::r4_matmul, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(),
-          "stream"_a = nb::none());
+          "stream"_a = nb::none(), "x @ W.T, with a bias addmm(bias, x, W.T).");
     m.def("r4_gather_mm", &binade::r4_gather_mm, "x"_a, "w"_a, "lhs_indices"_a = nb::none(),
-          "rhs_indices"_a, nb::kw_only(), "sorted_indices"_a = false, "stream"_a = nb::none());
-    m.def("r4_rows", &binade::r4_rows, "w"_a, "ids"_a, nb::kw_only(), "stream"_a = nb::none());
-    m.def("r4_rebuild", &binade::r4_rebuild, "w"_a, nb::kw_only(), "stream"_a = nb::none());
-    m.def("mlx_is_proven", &binade::r4_mlx_is_proven);
+          "rhs_indices"_a, nb::kw_only(), "sorted_indices"_a = false, "stream"_a = nb::none(),
+          "gather_mm(x, W.swapaxes(-1, -2), lhs_indices, rhs_indices).");
+    m.def("r4_rows", &binade::r4_rows, "w"_a, "ids"_a, nb::kw_only(), "stream"_a = nb::none(),
+          "W[ids].");
+    m.def("r4_rebuild", &binade::r4_rebuild, "w"_a, nb::kw_only(), "stream"_a = nb::none(),
+          "W as a BF16 array.");
+}
+
+void bind_tests(nb::module_ &m) {
+    m.def("mlx_is_proven", &binade::r4_mlx_is_proven,
+          "Whether the kernels are proven to add in the order of the MLX that runs.");
     m.def("reset_counts", &binade::r4_reset_counts);
-    m.def("forbid_rebuild", &binade::r4_forbid_rebuild, "forbid"_a);
-    m.def("counts", [] {
-        auto c = binade::r4_counts();
-        nb::dict counts;
-        counts["matmul"] = c.matmul;
-        counts["gather_mm"] = c.gather_mm;
-        counts["rows"] = c.rows;
-        counts["rebuild"] = c.rebuild;
-        return counts;
-    });
+    m.def("forbid_rebuild", &binade::r4_forbid_rebuild, "forbid"_a,
+          "Makes every rebuild an error, for tests.");
+    m.def(
+        "counts",
+        [] {
+            auto c = binade::r4_counts();
+            nb::dict counts;
+            counts["matmul"] = c.matmul;
+            counts["gather_mm"] = c.gather_mm;
+            counts["rows"] = c.rows;
+            counts["rebuild"] = c.rebuild;
+            return counts;
+        },
+        "How often each path ran.");
 }
 
 } // namespace
@@ -126,4 +137,5 @@ NB_MODULE(_ops, m) {
     bind_checkpoint(m);
     bind_making(m);
     bind_operations(m);
+    bind_tests(m);
 }

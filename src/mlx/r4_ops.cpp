@@ -119,10 +119,14 @@ void r4_forbid_rebuild(bool forbid) {
     rebuild_forbidden = forbid;
 }
 
-mx::array r4_rebuild(const R4Weight &w, mx::StreamOrDevice s) {
+void check_may_rebuild() {
     if (rebuild_forbidden)
         throw std::runtime_error(
             "[r4_rebuild] Rebuilding is forbidden here, and no kernel serves this product.");
+}
+
+mx::array r4_rebuild(const R4Weight &w, mx::StreamOrDevice s) {
+    check_may_rebuild();
     auto stream = stream_with_kernels(s, "r4_rebuild");
     return mx::array(w.shape(), mx::bfloat16, std::make_shared<R4Rebuild>(stream, dims_of(w)),
                      with_weight({}, w));

@@ -104,6 +104,7 @@ Arrays R4GatherMM::vjp(const Arrays &primals, const Arrays &cotangents,
     const auto &x = primals[0], &lhs = primals[1], &rhs = primals[2];
     auto s = stream();
     if (argnums.size() != 1 || argnums[0] != 0) no_gradient("r4_gather_mm");
+    check_may_rebuild();
     int m = x.shape(-2), n = static_cast<int>(rhs.size());
     auto shape = rhs.shape();
     shape.insert(shape.end(), {m, dims_.cols});

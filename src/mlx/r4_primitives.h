@@ -22,6 +22,9 @@ struct R4Dims {
     bool operator==(const R4Dims &) const = default;
 };
 
+// Throws where r4_forbid_rebuild forbids it.
+void check_may_rebuild();
+
 class R4Primitive : public mx::UnaryPrimitive {
   public:
     R4Primitive(mx::Stream stream, R4Dims dims) : UnaryPrimitive(stream), dims_(dims) {}
