@@ -13,6 +13,15 @@ _Static_assert(sizeof(off_t) >= 8, "files larger than 2 GiB need 64-bit offsets"
 /* macOS refuses reads and writes of more than INT_MAX bytes. */
 enum { CALL_MAX_NBYTES = 1 << 30 };
 
+static int64_t mtime_of(const struct stat *info) {
+#ifdef __APPLE__
+    const struct timespec time = info->st_mtimespec;
+#else
+    const struct timespec time = info->st_mtim;
+#endif
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
 binade_status file_open(struct file *f, const char *path, binade_error *err) {
     *f = (struct file){.fd = -1};
     binade_status status;
@@ -33,7 +42,8 @@ binade_status file_open(struct file *f, const char *path, binade_error *err) {
         status = fail_memory(err);
         goto undo;
     }
-    *f = (struct file){.fd = fd, .path = copy, .nbytes = (uint64_t)info.st_size};
+    *f = (struct file){
+        .fd = fd, .path = copy, .nbytes = (uint64_t)info.st_size, .mtime = mtime_of(&info)};
     return BINADE_OK;
 undo:
     close(fd);
@@ -116,6 +126,15 @@ binade_status file_read(const struct file *f, uint64_t offset, void *data, size_
         done += (size_t)got;
     }
     return BINADE_OK;
+}
+
+binade_status file_check_unchanged(const struct file *f, binade_error *err) {
+    struct stat info;
+    if (fstat(f->fd, &info) != 0)
+        return fail_errno(err, errno, "%s: cannot stat", quote_path(f->path).text);
+    if ((uint64_t)info.st_size == f->nbytes && mtime_of(&info) == f->mtime) return BINADE_OK;
+    return fail(err, BINADE_E_IO, "%s: the file changed while it was read",
+                quote_path(f->path).text);
 }
 
 binade_status file_write(const struct file *f, uint64_t offset, const void *data, size_t nbytes,

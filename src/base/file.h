@@ -13,6 +13,7 @@ struct file {
     int fd;          /* -1: closed */
     char *path;      /* owned */
     uint64_t nbytes; /* at opening */
+    int64_t mtime;   /* at opening, nanoseconds; not of created files */
 };
 
 /* Opens a regular file for reading; links are followed. */
@@ -27,6 +28,9 @@ binade_status file_sync_close(struct file *f, binade_error *err);
 /* Reads exactly nbytes at `offset`; a file that became shorter is BINADE_E_IO. */
 binade_status file_read(const struct file *f, uint64_t offset, void *data, size_t nbytes,
                         binade_error *err);
+/* BINADE_E_IO if the size or the time of last change is not that at opening: of a file that was
+ * read in more than one pass, the passes may have seen different bytes. */
+binade_status file_check_unchanged(const struct file *f, binade_error *err);
 /* Writes exactly nbytes at `offset`. */
 binade_status file_write(const struct file *f, uint64_t offset, const void *data, size_t nbytes,
                          binade_error *err);

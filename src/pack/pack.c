@@ -275,6 +275,9 @@ static binade_status write_all(struct packing *p, const struct timespec *start, 
         .index_xxh3 = p->index_xxh3,
     };
     if ((status = manifest_write(&facts, err))) return status;
+    for (size_t s = 0; s < nshards(p); s++) {
+        if ((status = file_check_unchanged(&p->source->shards[s].file, err))) return status;
+    }
     /* The last chance to cancel: an event may have come after the last bytes. */
     if ((status = progress_add(&p->progress, 0, err))) return status;
     return staging_commit(&p->staging, err);
