@@ -1,5 +1,5 @@
-"""`pack` and `unpack` stopped at random times, reading what may not be written or what shrinks: the
-output is absent or complete, and the source untouched.
+"""`pack` and `unpack` stopped at random times, reading what may not be written, what shrinks or
+changes: the output is absent or complete, and the source untouched.
 """
 
 import functools
@@ -207,7 +207,27 @@ def test_source_that_shrinks(command, options, tmp_path):
     assert after == before
 
 
-def test_pack_that_shrinks_while_it_is_verified(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--no-hash"]])
+def test_source_that_changes(options, tmp_path):
+    """Shards are read twice, so that a change between would make a pack of neither."""
+    write_large_model(tmp_path / "model", MODEL_NBYTES * 2)
+    args = ["pack", tmp_path / "model", "--out", tmp_path / "out", "-q", "--threads", "1", *options]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([BINADE, *map(str, args)], stdout=pipe, stderr=pipe)
+    wait_for_output(tmp_path, 1000)
+    process.send_signal(signal.SIGSTOP)
+    with open(tmp_path / "model" / "model-0.safetensors", "r+b") as f:
+        f.seek(-100, os.SEEK_END)
+        f.write(bytes(100))
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    result = Result(process.returncode, out, err)
+    assert_failure(result, 2)
+    assert result.err.endswith("model-0.safetensors: the file changed while it was read\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_pack_that_was_cut(tmp_path):
     write_large_model(tmp_path / "model", MODEL_NBYTES)
     run_well("pack", tmp_path / "model", "--out", tmp_path / "packed")
     shrink(tmp_path / "packed" / "model-1.safetensors")
