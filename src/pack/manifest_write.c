@@ -120,6 +120,8 @@ static binade_status put_tensors(struct text_file *t, const struct manifest_fact
 static binade_status put_report(struct text_file *t, const struct manifest_facts *f,
                                 binade_error *err) {
     const binade_pack_report *r = f->report;
+    /* No %f: its point is whatever the locale of the program around the library has. */
+    uint64_t microseconds = (uint64_t)(r->seconds * 1e6);
     binade_status status = buffer_put_text(
         &t->text, err,
         " \"" KEY_MARK
@@ -129,10 +131,11 @@ static binade_status put_report(struct text_file *t, const struct manifest_facts
     if (!status)
         status =
             buffer_put_text(&t->text, err,
-                            " \"git\": \"\",\n \"seconds\": %.6f,\n \"input_bytes\": %" PRIu64
-                            ",\n \"output_bytes\": %" PRIu64 ",\n \"packed_numel\": %" PRIu64
-                            ",\n \"packed_bits\": %" PRIu64 ",\n",
-                            r->seconds, r->input_nbytes, r->output_nbytes, r->nweights, r->nbits);
+                            " \"git\": \"\",\n \"seconds\": %" PRIu64 ".%06" PRIu64
+                            ",\n \"input_bytes\": %" PRIu64 ",\n \"output_bytes\": %" PRIu64
+                            ",\n \"packed_numel\": %" PRIu64 ",\n \"packed_bits\": %" PRIu64 ",\n",
+                            microseconds / 1000000, microseconds % 1000000, r->input_nbytes,
+                            r->output_nbytes, r->nweights, r->nbits);
     return status ? status : put_tensors(t, f, err);
 }
 
