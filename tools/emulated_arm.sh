@@ -57,6 +57,8 @@ test_emulated_arm() {
     fi
     [ -e "$ARM_ROOT/complete" ] || step fetch-arm-packages fetch_arm_packages
     step build-arm-full build_arm
-    suite "C tests, emulated ARM" count_ctest ctest_in build/arm-full
+    # qemu 7.2 aborts by an assertion of its own when a process of several threads forks.
+    say "note   tests named *_fork are not run on emulated ARM: qemu aborts there"
+    suite "C tests, emulated ARM" count_ctest ctest_in build/arm-full -E "_fork$"
     check "emulated ARM packs the same bytes" compare_with_native
 }
