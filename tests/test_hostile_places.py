@@ -1,8 +1,10 @@
 """Outputs that may not be where they are asked for: nothing is written, removed or changed."""
 
+import functools
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,13 +200,28 @@ def test_unpack_and_verify_what_is_no_pack(tmp_path):
 # ---- Space and permission
 
 
+@functools.cache
+def find_unshare():
+    """The words that run a command where it may mount."""
+    for words in (
+        ["unshare", "-m"],
+        ["unshare", "-m", "-U", "-r"],
+        ["sudo", "-n", "unshare", "-m"],
+    ):
+        script = "mount -t tmpfs -o size=1m tmpfs /mnt"
+        if shutil.which(words[0]):
+            p = subprocess.run([*words, "sh", "-c", script], capture_output=True, check=False)
+            if p.returncode == 0:
+                return words
+    raise AssertionError("neither root nor a user namespace may mount a file system here")
+
+
 def run_on_small_disk(disk, *args):
     """Runs the command with a file system of 1 MiB at `disk`; returns its exit status, what it said
     and what it left there."""
     script = 'mount -t tmpfs -o size=1m tmpfs "$1" || exit 99; out=$1; shift; "$@"; code=$?;'
     script += ' find "$out" -mindepth 1 >&2; exit $code'
-    user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-    words = ["unshare", "--mount", *user, "sh", "-c", script, "sh", disk, BINADE, *args]
+    words = [*find_unshare(), "sh", "-c", script, "sh", disk, BINADE, *args]
     p = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     return p.returncode, p.stderr
 
