@@ -304,6 +304,19 @@ def test_what_a_callback_raises_cancels(model, tmp_path, threads, at):
         assert {path.name for path in tmp_path.iterdir()} == {"packed"}
 
 
+def test_force_replaces_no_directory_made_meanwhile(model, tmp_path):
+    out = tmp_path / "packed"
+
+    def make_directory(_done, _total):
+        out.mkdir(exist_ok=True)
+        (out / "mine").write_text("kept")
+
+    with pytest.raises(binade.UsageError, match="is not a Binade checkpoint"):
+        binade.pack(model, out, force=True, progress=make_directory)
+    assert read_files(out) == {"mine": b"kept"}
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_version():
     assert binade.__version__ == "1.0.0.dev0"
 

@@ -252,6 +252,20 @@ static void count_results(struct packing *p, const struct timespec *start) {
     r->seconds = seconds_since(start);
 }
 
+/* --force replaces packs only: a slip of the finger must not remove somebody's home. */
+static binade_status check_force(const char *out, binade_error *err) {
+    struct manifest m;
+    if (!path_is_dir(out)) return BINADE_OK;
+    binade_status status = manifest_read(&m, out, err);
+    if (status) return status;
+    if (!m.format)
+        status = fail(err, BINADE_E_USAGE,
+                      "%s: is not a Binade checkpoint, and only such a directory is replaced",
+                      quote_path(out).text);
+    manifest_free(&m);
+    return status;
+}
+
 static binade_status write_all(struct packing *p, const struct timespec *start, binade_error *err) {
     const struct checkpoint_dir *d = &p->source->dir;
     binade_status status = pack_shards(p, err);
@@ -280,21 +294,9 @@ static binade_status write_all(struct packing *p, const struct timespec *start, 
     }
     /* The last chance to cancel: an event may have come after the last bytes. */
     if ((status = progress_add(&p->progress, 0, err))) return status;
+    /* Again: somebody may have put something of theirs there in the meantime. */
+    if (p->options.force && (status = check_force(p->staging.final, err))) return status;
     return staging_commit(&p->staging, err);
-}
-
-/* --force replaces packs only: a slip of the finger must not remove somebody's home. */
-static binade_status check_force(const char *out, binade_error *err) {
-    struct manifest m;
-    if (!path_is_dir(out)) return BINADE_OK;
-    binade_status status = manifest_read(&m, out, err);
-    if (status) return status;
-    if (!m.format)
-        status = fail(err, BINADE_E_USAGE,
-                      "%s: is not a Binade checkpoint, and only such a directory is replaced",
-                      quote_path(out).text);
-    manifest_free(&m);
-    return status;
 }
 
 static binade_status run(struct packing *p, const char *model, const char *out, binade_error *err) {
