@@ -38,9 +38,7 @@ def make_locale(directory):
     codes = "".join(f"<U{code:04X}> /x{code:02x} {code}\n" for code in range(128))
     (directory / "ascii").write_text(CHARMAP.format(codes))
     command = ["localedef", "-c", "-i", "source", "-f", "./ascii", "./comma"]
-    subprocess.run(
-        command, cwd=directory, check=False, capture_output=True
-    )  # 1: has warned
+    subprocess.run(command, cwd=directory, check=False, capture_output=True)  # 1: has warned
     assert (directory / "comma" / "LC_NUMERIC").is_file()
     return "comma"
 
@@ -53,7 +51,5 @@ def test_a_comma_in_numbers(tmp_path):
     env = os.environ | {"LOCPATH": str(tmp_path)}
     done = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert isinstance(
-        json.loads((packed / "binade_pack.json").read_text())["seconds"], float
-    )
+    assert isinstance(json.loads((packed / "binade_pack.json").read_text())["seconds"], float)
     binade.verify(packed)

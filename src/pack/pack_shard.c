@@ -130,6 +130,10 @@ static binade_status write_header(struct shard_packing *p, binade_error *err) {
         length[i] = (char)(header_nbytes >> 8 * i);
     binade_status status = buffer_put(&text, length, 8, err);
     if (!status) status = layout_put_header(&p->layout, &text, err);
+    /* Never, unless the data is not what it was when the length was chosen. */
+    if (!status && text.nbytes > 8 + header_nbytes)
+        status = fail(err, BINADE_E_IO, "%s: changed while it was read",
+                      quote_path(p->job->source->file.path).text);
     static const char spaces[] = "                                                                ";
     while (!status && text.nbytes < 8 + header_nbytes) {
         uint64_t left = 8 + header_nbytes - text.nbytes;
