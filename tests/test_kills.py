@@ -131,6 +131,17 @@ def test_polite_signals(command, number):
     assert -number in codes
 
 
+@COMMANDS
+def test_two_at_once(command):
+    """Neither takes the hidden directory of the other for a stale one; the first to end wins."""
+    job = Job(command)
+    for _ in range(4):
+        processes = [job.start(), job.start()]
+        errors = [process.communicate(timeout=60)[1] for process in processes]
+        assert sorted(process.returncode for process in processes) == [0, 2], errors
+        job.remove_out()
+
+
 # ---- Sources
 
 
