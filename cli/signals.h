@@ -4,8 +4,8 @@
 #define BINADE_CLI_SIGNALS_H
 
 /* Starts watching. A signal that was ignored stays ignored: nohup and background jobs rely on it.
- * SIGPIPE and SIGXFSZ are ignored, so that writing to a closed pipe, or past the limit on the size of
- * files, is an error that can be reported. */
+ * SIGPIPE and SIGXFSZ are ignored, so that writing to a closed pipe, or past the limit on the size
+ * of files, is an error that can be reported. */
 void signals_watch(void);
 /* The signal that arrived, or 0. */
 int signals_caught(void);

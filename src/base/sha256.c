@@ -18,7 +18,9 @@ struct sha256 *sha256_new(void) {
     return NULL;
 }
 
-void sha256_reset(struct sha256 *s) { EVP_DigestInit_ex(s->context, EVP_sha256(), NULL); }
+void sha256_reset(struct sha256 *s) {
+    EVP_DigestInit_ex(s->context, EVP_sha256(), NULL);
+}
 
 void sha256_update(struct sha256 *s, const void *data, size_t nbytes) {
     EVP_DigestUpdate(s->context, data, nbytes);

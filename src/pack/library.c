@@ -2,6 +2,10 @@
 #include "binade.h"
 #include "cpu/kernels.h"
 
-const char *binade_version(void) { return BINADE_VERSION; }
+const char *binade_version(void) {
+    return BINADE_VERSION;
+}
 
-const char *binade_cpu(void) { return cpu_kernels()->name; }
+const char *binade_cpu(void) {
+    return cpu_kernels()->name;
+}
