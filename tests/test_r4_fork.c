@@ -29,7 +29,7 @@ static void test_fork(void **state) {
     (void)state;
 #if !defined(__SANITIZE_THREAD__) /* which allows no threads after a fork */
     static uint16_t weights[R * K];
-    binade_r4 w;
+    static binade_r4 w;
     for (size_t r = 0; r < R; r++) {
         weights[r * K + r % 7] = 0x3f80;
         if (r % 2) weights[r * K + (r + 1) % 7] = 0x3f80;
