@@ -238,10 +238,10 @@ def test_failures(model, tmp_path):
         binade.unpack(model, tmp_path / "a")
     with pytest.raises(binade.UsageError, match="hf download"):
         binade.open("nobody/nothing")
-    with pytest.raises(OSError, match="a"):
-        binade.pack(model, model / SHARD / "a")
     packed = tmp_path / "packed"
     binade.pack(model, packed)
+    with pytest.raises(OSError, match="a"):
+        binade.pack(model, packed / SHARD / "a")
     shard = bytearray((packed / SHARD).read_bytes())
     shard[-1] ^= 1
     (packed / SHARD).write_bytes(shard)
@@ -315,6 +315,28 @@ def test_force_replaces_no_directory_made_meanwhile(model, tmp_path):
         binade.pack(model, out, force=True, progress=make_directory)
     assert read_files(out) == {"mine": b"kept"}
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_hashing_and_comparing_can_be_cancelled(model, tmp_path):
+    """They come after the last byte is counted, and may take as long as what came before."""
+    packed, counted = tmp_path / "packed", []
+    binade.pack(model, packed, records=False, threads=1, progress=lambda *a: counted.append(a))
+    packed_calls = len(counted)
+    counted.clear()
+    binade.verify(packed, progress=lambda *a: counted.append(a))
+    calls = []
+
+    def stop_after(most):
+        calls.append(most)
+        if len(calls) > most:
+            raise Stop
+
+    with pytest.raises(Stop):
+        binade.verify(packed, against=model, progress=lambda *_: stop_after(len(counted)))
+    calls.clear()
+    with pytest.raises(Stop):
+        binade.pack(model, tmp_path / "a", threads=1, progress=lambda *_: stop_after(packed_calls))
+    assert {path.name for path in tmp_path.iterdir()} == {"packed"}
 
 
 def test_version():

@@ -14,7 +14,7 @@ void progress_close(struct progress *p) {
 }
 
 static void emit(struct progress *p, const binade_event *event) {
-    if (p->event && p->event(p->user, event)) p->cancelled = true;
+    if (p->event && !p->cancelled && p->event(p->user, event)) p->cancelled = true;
 }
 
 void progress_set_total(struct progress *p, uint64_t total) {
@@ -27,11 +27,16 @@ void progress_set_total(struct progress *p, uint64_t total) {
 binade_status progress_add(struct progress *p, uint64_t nbytes, binade_error *err) {
     pthread_mutex_lock(&p->lock);
     p->done += nbytes;
-    if (!p->cancelled)
-        emit(p, &(binade_event){.kind = BINADE_EVENT_PROGRESS, .done = p->done, .total = p->total});
+    emit(p, &(binade_event){.kind = BINADE_EVENT_PROGRESS, .done = p->done, .total = p->total});
     bool cancelled = p->cancelled;
     pthread_mutex_unlock(&p->lock);
     return cancelled ? fail(err, BINADE_E_CANCELLED, "cancelled") : BINADE_OK;
+}
+
+void progress_cancel(struct progress *p) {
+    pthread_mutex_lock(&p->lock);
+    p->cancelled = true;
+    pthread_mutex_unlock(&p->lock);
 }
 
 void progress_text(struct progress *p, binade_event_kind kind, const char *format, ...) {

@@ -21,6 +21,8 @@ void progress_close(struct progress *p);
 void progress_set_total(struct progress *p, uint64_t total);
 /* Adds nbytes; BINADE_E_CANCELLED once the callback has asked to stop. */
 binade_status progress_add(struct progress *p, uint64_t nbytes, binade_error *err);
+/* The same as if the callback had asked to stop. */
+void progress_cancel(struct progress *p);
 void progress_text(struct progress *p, binade_event_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

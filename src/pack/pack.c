@@ -14,7 +14,7 @@
 struct hash_job {
     const struct file *file;
     struct shard_job *result;
-    const atomic_bool *stop;
+    struct progress *progress;
 };
 
 struct packing {
@@ -24,7 +24,6 @@ struct packing {
     struct shard_job *shards; /* [nshards] */
     struct side_file *others; /* [nothers] */
     struct hash_job *hashes;  /* [nshards] */
-    atomic_bool stop;         /* tells the hash jobs that there is no need any more */
     struct staging staging;
     struct progress progress;
     struct pack_context x;
@@ -136,7 +135,7 @@ static binade_status prepare(struct packing *p, binade_error *err) {
     for (size_t s = 0; s < nshards(p); s++) {
         struct shard_job *job = &p->shards[s];
         job->source = &p->source->shards[s];
-        p->hashes[s] = (struct hash_job){&job->source->file, job, &p->stop};
+        p->hashes[s] = (struct hash_job){&job->source->file, job, &p->progress};
         p->report.input_nbytes += job->source->file.nbytes;
         binade_status status = choose_tensors(p, job, err);
         if (status) return status;
@@ -165,7 +164,7 @@ static binade_status sum_sizes(struct packing *p, uint64_t *nbytes, binade_error
 
 static binade_status hash_shard(void *user, binade_error *err) {
     struct hash_job *job = user;
-    return sha256_file(job->file, job->stop, job->result->sha256, err);
+    return sha256_file(job->file, job->progress, job->result->sha256, err);
 }
 
 static binade_status pack_shards(struct packing *p, binade_error *err) {
@@ -332,7 +331,7 @@ binade_status binade_pack(const char *model, const char *out, const binade_pack_
     progress_open(&p.progress, p.options.event, p.options.user);
     status = run(&p, model, out, err);
 
-    atomic_store(&p.stop, true);
+    progress_cancel(&p.progress); /* hash jobs that still run */
     pool_close(p.x.pool);
     staging_discard(&p.staging);
     for (size_t s = 0; p.shards && s < nshards(&p); s++)

@@ -104,7 +104,7 @@ binade_status side_file_size(const char *dir, const char *path, uint64_t *nbytes
     return BINADE_OK;
 }
 
-binade_status sha256_file(const struct file *f, const atomic_bool *stop,
+binade_status sha256_file(const struct file *f, struct progress *progress,
                           uint8_t digest[SHA256_NBYTES], binade_error *err) {
     struct sha256 *sha = sha256_new();
     uint8_t *data = malloc(STEP_NBYTES);
@@ -112,9 +112,9 @@ binade_status sha256_file(const struct file *f, const atomic_bool *stop,
     for (uint64_t at = 0; at < f->nbytes && !status;) {
         uint64_t left = f->nbytes - at;
         size_t n = left < STEP_NBYTES ? (size_t)left : STEP_NBYTES;
-        status =
-            *stop ? fail(err, BINADE_E_CANCELLED, "cancelled") : file_read(f, at, data, n, err);
+        status = file_read(f, at, data, n, err);
         if (!status) sha256_update(sha, data, n);
+        if (!status) status = progress_add(progress, 0, err);
         at += n;
     }
     if (!status) sha256_final(sha, digest);

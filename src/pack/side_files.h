@@ -2,9 +2,6 @@
 #ifndef BINADE_PACK_SIDE_FILES_H
 #define BINADE_PACK_SIDE_FILES_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-
 #include "base/file.h"
 #include "base/progress.h"
 #include "base/sha256.h"
@@ -35,8 +32,8 @@ binade_status side_file_read(const struct side_reading *x, struct side_file *f, 
 binade_status side_file_size(const char *dir, const char *path, uint64_t *nbytes,
                              binade_error *err);
 
-/* SHA-256 of a whole open file, piece by piece; *stop is looked at between them. */
-binade_status sha256_file(const struct file *f, const atomic_bool *stop,
+/* SHA-256 of a whole open file. Can be cancelled, but adds nothing to the progress. */
+binade_status sha256_file(const struct file *f, struct progress *progress,
                           uint8_t digest[SHA256_NBYTES], binade_error *err);
 
 #endif

@@ -137,8 +137,8 @@ static binade_status tensor_differs(const struct verifying *v, const binade_tens
                 quote(t->name, t->name_nbytes).text, how);
 }
 
-static binade_status compare_rows(const struct verifying *v, size_t i, size_t j,
-                                  const binade_tensor *t, binade_error *err) {
+static binade_status compare_rows(struct verifying *v, size_t i, size_t j, const binade_tensor *t,
+                                  binade_error *err) {
     /* Rows that are not whole bytes, as those of 4-bit types may be, can only be read all at once.
      */
     bool whole = t->nbytes % t->rows != 0;
@@ -153,6 +153,7 @@ static binade_status compare_rows(const struct verifying *v, size_t i, size_t j,
         if (!status) status = binade_read_rows(v->against, j, row, end, b, nbytes, err);
         if (!status && memcmp(a, b, nbytes))
             status = tensor_differs(v, t, "its values differ from the pack's", err);
+        if (!status) status = progress_add(&v->progress, 0, err); /* may be cancelled */
     }
     free(a);
     free(b);
@@ -160,7 +161,7 @@ static binade_status compare_rows(const struct verifying *v, size_t i, size_t j,
 }
 
 static binade_status compare_tensor(void *user, size_t i, unsigned worker, binade_error *err) {
-    const struct verifying *v = user;
+    struct verifying *v = user;
     binade_tensor t, u;
     (void)worker;
     binade_get(v->c, i, &t);
