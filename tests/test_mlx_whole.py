@@ -16,6 +16,7 @@ mx = pytest.importorskip("mlx.core")
 import mlx_lm  # noqa: E402
 import mlx_running as run  # noqa: E402
 from binade.mlx import _ops, loader, r4  # noqa: E402
+from mlx.utils import tree_flatten  # noqa: E402
 from mlx_lm.sample_utils import make_sampler  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -54,6 +55,35 @@ def test_real_model(tmp_path):
             run.assert_same_bits(logprobs, others_logprobs)
         streamed = loader.load_reference_streamed(packed)
         run.assert_same_bits(streamed(passage[:, :8]), model(passage[:, :8]))
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from binade.mlx import loader, r4
+import mlx_lm.models.llama
+path = Path(sys.argv[1])
+tokenizer = loader.load_tokenizer(path, {})  # of which the memory does not count
+r4.load_tokenizer = lambda *_: tokenizer
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model = r4.load(path)[0]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif("BINADE_DEMO_MODEL" not in os.environ, reason="needs the demo's model")
+def test_peak_memory(tmp_path):
+    """The packed model and one tensor; the largest is the embedding."""
+    packed = tmp_path / "packed"
+    run.pack(os.environ["BINADE_DEMO_MODEL"], packed)
+    model = r4.load(packed)[0]
+    nbytes = sum(a.nbytes for _, a in tree_flatten(model) if isinstance(a, mx.array))
+    embedding = 2 * model.model.embed_tokens.weight.size
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK, str(packed)], capture_output=True, text=True, check=True
+    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert unit * int(result.stdout) < nbytes + embedding
 
 
 def generate(model, prompt, sampler):
