@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -37,8 +38,9 @@ static void test_fork(void **state) {
     assert_int_equal(binade_r4_make(weights, 1, R, K, 1, &w, NULL), BINADE_OK);
     for (unsigned i = 0; i < 20; i++) {
         assert_true(product_is_right(&w));
+        fflush(NULL);
         pid_t child = fork();
-        if (child == 0) _exit(product_is_right(&w) && product_is_right(&w) ? 0 : 1);
+        if (child == 0) exit(product_is_right(&w) && product_is_right(&w) ? 0 : 1);
         int status = -1;
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
