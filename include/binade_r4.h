@@ -48,7 +48,8 @@ BINADE_API BINADE_CHECK binade_status binade_r4_groups_nbytes(uint64_t nexperts,
 
 /* Loads rows [row0, row1) of tensor i, which must be packed, 2-D [R, K] or 3-D [E, R, K]: of each
  * expert those rows, so that halves of fused experts can be loaded by themselves. The four arrays
- * are malloc'd; free them with binade_r4_free. Peak memory is what is returned and a few MB.
+ * are malloc'd; free them with binade_r4_free. Peak memory is what is returned and for each thread
+ * a few MB and 16 rows of BF16.
  * nthreads 0: one per CPU. */
 BINADE_API BINADE_CHECK binade_status binade_r4_load(const binade_checkpoint *c, size_t i,
                                                      uint64_t row0, uint64_t row1,
@@ -64,7 +65,8 @@ BINADE_API void binade_r4_free(binade_r4 *w);
 
 /* The functions below do not fail: shapes are the caller's to check, memory for scratch is taken
  * beforehand. They use BINADE_NUM_THREADS threads (environment, read once; default: one per CPU),
- * which they share: calls from several threads wait for each other. */
+ * which they share: calls from several threads wait for each other. A forked child starts threads of
+ * its own. Arithmetic rounds, and treats subnormals, as the calling thread is set to. */
 
 /* y[m][r] = bf16(sum over k of x[m][k] * W[e][r][k] (+ bias[r])), m < M, r < R. ldx, ldy: elements
  * from one row to the next. bias: NULL or [R]; it is added in float32 before the rounding. */
