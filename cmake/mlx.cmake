@@ -1,10 +1,10 @@
 # The MLX operations: libbinade_mlx, for C++, and the Python module binade.mlx._ops.
 #
-#   cmake -S . -B build/mlx-ops -DBINADE_MLX=ON -DPython_EXECUTABLE=$PWD/build/venv/bin/python
-#   cmake --build build/mlx-ops
-#   PYTHONPATH=build/mlx-ops/package build/venv/bin/python -c "import binade.mlx"
+#   cmake -S . -B build/ops -DBINADE_MLX=ON -DPython_EXECUTABLE=$PWD/build/mlx/bin/python
+#   cmake --build build/ops
+#   PYTHONPATH=build/ops/package build/mlx/bin/python -c "import binade.mlx"
 #
-# build/mlx-ops/package/binade is the package as pip would install it, its Python files linked to
+# build/ops/package/binade is the package as pip would install it, its Python files linked to
 # python/binade: edits count at once, a new file or folder after another cmake --build.
 #
 # That Python needs mlx and nanobind in the versions of pyproject.toml: arrays pass between MLX's

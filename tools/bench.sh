@@ -1,13 +1,6 @@
 # shellcheck shell=bash
 # bench.sh - `./run bench codec`. Sourced by run.
 
-# ZipNN is compiled when it is installed.
-has_python_headers() {
-    local python
-    python=$(find_python) || return 1
-    [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]
-}
-
 bench_codec() { # [BENCH_CODEC OPTION]...
     require cc g++ cmake make pkg-config openssl xxhash zstd lz4 zstd-command lz4-command \
         python python-headers git

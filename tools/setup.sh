@@ -57,6 +57,13 @@ need_package() {
     esac
 }
 
+# What is compiled for Python: the MLX operations, and ZipNN when it is installed.
+has_python_headers() {
+    local python
+    python=$(find_python) || return 1
+    [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]
+}
+
 has_header() {
     # shellcheck disable=SC2086  # CPPFLAGS holds several words
     printf '#include <%s>\n' "$1" | cc -E ${CPPFLAGS:-} - >/dev/null 2>&1
@@ -158,14 +165,21 @@ setup_oracle() {
     export ORACLE_PYTHON
 }
 
-# There is no MLX for Intel Macs; the test that needs it is then not collected, and a note says so.
+# There is no MLX for Intel Macs.
+mlx_exists() { [ "$(uname -s)-$(uname -m)" != Darwin-x86_64 ]; }
+
+# The environment with MLX, mlx-lm and what builds against them.
 setup_mlx() {
-    if [ "$(uname -s)-$(uname -m)" = Darwin-x86_64 ]; then
-        say "note   MLX does not exist for this machine: that it loads the demo's model is not tested"
-        return
-    fi
-    venv mlx tools/requirements-mlx.txt
+    venv mlx tools/mlx.lock
     export MLX_PYTHON=$ROOT/build/mlx/bin/python
+}
+
+# The MLX operations in build/ops, where MLX_PYTHON finds them.
+build_mlx() { # [CMAKE OPTION]...
+    local site
+    build ops -DCMAKE_BUILD_TYPE=Release -DBINADE_MLX=ON -DPython_EXECUTABLE="$MLX_PYTHON" "$@"
+    site=$("$MLX_PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "$ROOT/build/ops/package" >"$site/binade-build.pth"
 }
 
 # A real model for tests, made once.

@@ -28,10 +28,11 @@ setup_tests() { # [NEED]...
     local needs=(cc g++ cmake make pkg-config openssl xxhash cmocka python nm git clang-fuzz)
     if ! is_macos; then needs+=(strace); fi
     if can_emulate_arm; then needs+=(arm64-cc qemu); fi
+    if mlx_exists; then needs+=(python-headers); fi
     require "${needs[@]}" "$@"
     setup_venv
     setup_oracle
-    setup_mlx
+    if mlx_exists; then setup_mlx; fi
     setup_model
 }
 
@@ -64,10 +65,22 @@ test_release() {
         fi
     done
     suite "Python tests" count_pytest run_pytest -m "not slow"
+    if mlx_exists; then
+        build_mlx -DBINADE_WERROR=ON
+        suite "MLX tests" count_pytest run_mlx_pytest -m "not slow"
+    else
+        say "note   MLX does not exist for this machine: nothing of it is tested"
+    fi
 }
 
+# Tests of MLX run where MLX is; elsewhere they would be skipped, which counts as failed.
 run_pytest() { # [PYTEST OPTION]...
-    "$VENV/python" -m pytest -q -rfE -c tools/pytest.ini --rootdir "$ROOT" "$@" tests
+    "$VENV/python" -m pytest -q -rfE -c tools/pytest.ini --rootdir "$ROOT" \
+        --ignore-glob="*/test_mlx_*" "$@" tests
+}
+
+run_mlx_pytest() { # [PYTEST OPTION]...
+    "$MLX_PYTHON" -m pytest -q -rfEs -c tools/pytest.ini --rootdir "$ROOT" "$@" tests/test_mlx_*.py
 }
 
 # ThreadSanitizer of older compilers fails at random where a kernel scatters addresses widely.

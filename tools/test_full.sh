@@ -17,6 +17,7 @@ test_full() {
         "Python tests, the command under address and undefined sanitizers" count_pytest \
         run_pytest -m "not slow"
     suite "slow Python tests" count_pytest run_pytest -m slow
+    if mlx_exists; then suite "slow MLX tests" count_pytest run_mlx_pytest -m slow; fi
     test_emulated_arm
     test_fuzz "${FUZZ_SECONDS:-120}"
 }
