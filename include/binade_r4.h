@@ -65,8 +65,8 @@ BINADE_API void binade_r4_free(binade_r4 *w);
 
 /* The functions below do not fail: shapes are the caller's to check, memory for scratch is taken
  * beforehand. They use BINADE_NUM_THREADS threads (environment, read once; default: one per CPU),
- * which they share: calls from several threads wait for each other. A forked child starts threads of
- * its own. Arithmetic rounds, and treats subnormals, as the calling thread is set to. */
+ * which they share: calls from several threads wait for each other. A forked child starts threads
+ * of its own. Arithmetic rounds, and treats subnormals, as the calling thread is set to. */
 
 /* y[m][r] = bf16(sum over k of x[m][k] * W[e][r][k] (+ bias[r])), m < M, r < R. ldx, ldy: elements
  * from one row to the next. bias: NULL or [R]; it is added in float32 before the rounding. */
