@@ -126,17 +126,19 @@ binade_status config_find_mark(const char *text, size_t nbytes, const char *file
     return json_close(&r);
 }
 
-/* Packs from before 0.1.1 are marked in config.json. A config that is no JSON marks nothing. */
-static binade_status read_config_mark(struct manifest *m, const char *dir, binade_error *err) {
+binade_status config_read_mark(const char *dir, int *format, binade_error *err) {
     char *path = path_join(dir, "config.json"), *text = NULL;
     size_t nbytes, begin, end;
     binade_status status = path ? BINADE_OK : fail_memory(err);
+    *format = 0;
     if (!status && access(path, F_OK) == 0) {
-        binade_error ignored;
         status = file_slurp(path, MANIFEST_MAX_NBYTES, &text, &nbytes, err);
-        if (!status && config_find_mark(text, nbytes, path, &m->format, &begin, &end, &ignored))
-            m->format = 0;
+        if (status) goto done;
+        binade_status found = config_find_mark(text, nbytes, path, format, &begin, &end, NULL);
+        if (found == BINADE_E_MEMORY) status = fail_memory(err);
+        if (found) *format = 0;
     }
+done:
     free(text);
     free(path);
     return status;
@@ -151,7 +153,7 @@ binade_status manifest_read(struct manifest *m, const char *dir, binade_error *e
         if (!status) status = parse_manifest(m, path, err);
     }
     free(path);
-    if (!status && m->format == 0) status = read_config_mark(m, dir, err);
+    if (!status && m->format == 0) status = config_read_mark(dir, &m->format, err);
     if (status) manifest_free(m);
     return status;
 }

@@ -69,6 +69,8 @@ binade_status escaped_text_expand(const struct escaped_text *t, uint64_t nbytes,
 binade_status gap_expand(const struct gap *gap, const char *what, uint8_t **data,
                          binade_error *err);
 
+/* The format that an old pack marks in dir/config.json; 0 if there is no mark, or no JSON. */
+binade_status config_read_mark(const char *dir, int *format, binade_error *err);
 /* In config.json's text, which has a NUL behind it: the byte range of the member
  * "quantization_config" that marks an old pack, with the comma that goes with it; begin == end if
  * there is none. *format is set if there is one.

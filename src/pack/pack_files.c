@@ -1,12 +1,11 @@
 /* pack_files.c - see pack_files.h. */
 #include "pack/pack_files.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/hex.h"
 
 binade_status pack_open(const char *path, const char *revision, binade_checkpoint **c,
                         binade_error *err) {
@@ -51,7 +50,7 @@ static binade_status sum_records(const struct manifest *m, uint64_t *total, bina
     return BINADE_OK;
 }
 
-static bool is_recorded(const struct manifest *m, const char *path) {
+bool is_recorded(const struct manifest *m, const char *path) {
     for (size_t i = 0; i < m->nrecords; i++) {
         if (!strcmp(m->records[i].path, path)) return true;
     }
@@ -85,21 +84,6 @@ static binade_status plan_recorded(const binade_checkpoint *c, struct restore_pl
                 quote_path(c->dir.path).text, c->dir.shards.count, *nplans);
 }
 
-static bool has_marked_config(const binade_checkpoint *c) {
-    /* A marked config.json gave the format where the manifest had no mark. */
-    char *path = path_join(c->dir.path, "config.json"), *text = NULL;
-    size_t nbytes, begin = 0, end = 0;
-    int format = 0;
-    binade_error ignored;
-    bool marked = path && !access(path, F_OK) &&
-                  !file_slurp(path, ST_HEADER_MAX_NBYTES, &text, &nbytes, &ignored) &&
-                  !config_find_mark(text, nbytes, path, &format, &begin, &end, &ignored) &&
-                  begin < end;
-    free(text);
-    free(path);
-    return marked;
-}
-
 static binade_status plan_unrecorded(const binade_checkpoint *c, struct restore_plan *plans,
                                      size_t *nplans, struct copied_files *copies, uint64_t *total,
                                      binade_error *err) {
@@ -109,18 +93,20 @@ static binade_status plan_unrecorded(const binade_checkpoint *c, struct restore_
         if (status) return status;
         *total += plans[s].nbytes;
     }
-    copies->marked_config = has_marked_config(c);
-    for (size_t i = 0; i < c->dir.others.count; i++) {
+    int format;
+    binade_status status = config_read_mark(c->dir.path, &format, err);
+    copies->marked_config = format != 0;
+    for (size_t i = 0; i < c->dir.others.count && !status; i++) {
         const char *path = c->dir.others.paths[i];
         uint64_t nbytes;
         if (!strcmp(path, MANIFEST_NAME) || !strcmp(path, INDEX_NAME)) continue;
         if (copies->marked_config && !strcmp(path, "config.json")) continue;
-        binade_status status = side_file_size(c->dir.path, path, &nbytes, err);
-        if (status) return status;
+        status = side_file_size(c->dir.path, path, &nbytes, err);
+        if (status) break;
         copies->paths[copies->count++] = path;
         *total += nbytes;
     }
-    return BINADE_OK;
+    return status;
 }
 
 binade_status pack_plan(const binade_checkpoint *c, struct restore_plan **plans, size_t *nplans,
@@ -150,9 +136,10 @@ void copied_files_free(struct copied_files *copies) {
 binade_status require_file(const char *dir, const char *path, binade_error *err) {
     char *whole = path_join(dir, path);
     if (!whole) return fail_memory(err);
-    bool there = access(whole, F_OK) == 0;
+    /* Where it cannot be told, opening it will say why. */
+    bool absent = access(whole, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
     free(whole);
-    if (there) return BINADE_OK;
+    if (!absent) return BINADE_OK;
     return fail(err, BINADE_E_DATA, "%s/%s: is absent", quote_path(dir).text,
                 quote_path(path).text);
 }

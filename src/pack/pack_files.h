@@ -27,6 +27,9 @@ binade_status pack_plan(const binade_checkpoint *c, struct restore_plan **plans,
                         uint64_t *total_nbytes, binade_error *err);
 void copied_files_free(struct copied_files *copies);
 
+/* Whether the original had a file of this path. */
+bool is_recorded(const struct manifest *m, const char *path);
+
 /* BINADE_E_DATA if there is no file dir/path. */
 binade_status require_file(const char *dir, const char *path, binade_error *err);
 

@@ -104,13 +104,6 @@ static binade_status verify_text(struct verifying *v, const struct record *rec, 
     return status ? status : progress_add(&v->progress, rec->nbytes, err);
 }
 
-static bool is_recorded_path(const struct manifest *m, const char *path) {
-    for (size_t i = 0; i < m->nrecords; i++) {
-        if (!strcmp(m->records[i].path, path)) return true;
-    }
-    return false;
-}
-
 /* The directory to compare with must not hold more than the original did. */
 static binade_status check_no_more(const struct verifying *v, binade_error *err) {
     struct checkpoint_dir d;
@@ -120,7 +113,7 @@ static binade_status check_no_more(const struct verifying *v, binade_error *err)
     for (int l = 0; l < 2 && !status; l++) {
         for (size_t i = 0; i < lists[l]->count && !status; i++) {
             const char *path = lists[l]->paths[i];
-            if (!is_recorded_path(&v->c->manifest, path))
+            if (!is_recorded(&v->c->manifest, path))
                 status = fail(err, BINADE_E_DATA, "%s/%s: the original has no such file",
                               quote_path(v->options.against).text, quote_path(path).text);
         }
