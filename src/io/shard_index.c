@@ -108,7 +108,7 @@ static bool read_index(struct index_parse *p) {
     if (!json_enter_object(r)) return false;
     while (json_next_key(r, &s)) {
         if (!add_key(p, &keys, s)) break;
-        bool is_map = s.nbytes == 10 && memcmp(s.text, "weight_map", 10) == 0;
+        bool is_map = json_is(s, "weight_map");
         /* The second weight_map is only checked for form: the key's repetition is the error. */
         if (!(is_map && !has_map ? read_map(p) : json_skip(r, NULL, NULL))) break;
         has_map |= is_map;

@@ -23,10 +23,6 @@ struct parse {
 
 enum { HAS_DTYPE = 1, HAS_SHAPE = 2, HAS_OFFSETS = 4, HAS_ALL = 7 };
 
-static bool text_is(struct json_string s, const char *text) {
-    return s.nbytes == strlen(text) && memcmp(s.text, text, s.nbytes) == 0;
-}
-
 static bool stop_for_memory(struct parse *p) {
     json_stop(&p->json, fail_memory(p->err));
     return false;
@@ -86,9 +82,9 @@ static bool read_fields(struct parse *p, struct st_tensor *t) {
     unsigned seen = 0;
     if (!json_enter_object(r)) return false;
     while (json_next_key(r, &key)) {
-        unsigned field = text_is(key, "dtype")          ? HAS_DTYPE
-                         : text_is(key, "shape")        ? HAS_SHAPE
-                         : text_is(key, "data_offsets") ? HAS_OFFSETS
+        unsigned field = json_is(key, "dtype")          ? HAS_DTYPE
+                         : json_is(key, "shape")        ? HAS_SHAPE
+                         : json_is(key, "data_offsets") ? HAS_OFFSETS
                                                         : 0;
         if (!field || (seen & field)) {
             json_fail(r, field ? "key %s occurs twice" : "unknown key %s",
@@ -223,7 +219,7 @@ static bool read_all(struct parse *p) {
     bool has_metadata = false;
     if (!json_enter_object(r)) return false;
     while (json_next_key(r, &key)) {
-        if (!text_is(key, "__metadata__")) {
+        if (!json_is(key, "__metadata__")) {
             if (!read_tensor(p, key)) return false;
             continue;
         }
