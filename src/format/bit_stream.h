@@ -39,6 +39,10 @@ static inline void store_le32(uint8_t *to, uint32_t word) {
     to[3] = (uint8_t)(word >> 24);
 }
 
+static inline uint32_t load_le32(const uint8_t *from) {
+    return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
 /* Appends the low nbits (0..32) of `bits`, whose other bits are 0. */
 static inline void bit_sink_put(struct bit_sink *sink, uint32_t bits, unsigned nbits) {
     sink->acc |= (uint64_t)bits << sink->nacc;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/progress.h"
 #include "cpu/kernels.h"
 #include "pack/piece.h"
 
@@ -15,8 +14,7 @@ struct counting {
         size_t item;
         uint64_t first; /* weight */
     } * pieces;
-    uint8_t *scratch; /* [nthreads][PIECE_NBYTES] */
-    struct progress *progress;
+    uint8_t *scratch;     /* [nthreads][PIECE_NBYTES] */
     pthread_mutex_t lock; /* of the counts */
 };
 
@@ -36,13 +34,12 @@ static binade_status count_piece(void *user, size_t i, unsigned worker, binade_e
     for (unsigned e = 0; e < 256; e++)
         item->counts[e] += counts[e];
     pthread_mutex_unlock(&c->lock);
-    return c->progress ? progress_add(c->progress, 2 * n, err) : BINADE_OK;
+    return BINADE_OK;
 }
 
 binade_status count_items(struct pool *pool, const struct byte_source *source,
-                          struct count_item *items, size_t nitems, struct progress *progress,
-                          binade_error *err) {
-    struct counting c = {source, items, NULL, NULL, progress, PTHREAD_MUTEX_INITIALIZER};
+                          struct count_item *items, size_t nitems, binade_error *err) {
+    struct counting c = {source, items, NULL, NULL, PTHREAD_MUTEX_INITIALIZER};
     binade_status status = BINADE_OK;
     size_t npieces = 0;
 

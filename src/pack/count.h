@@ -10,10 +10,8 @@ struct count_item {
     uint64_t counts[256]; /* result */
 };
 
-/* Counts all items of one source, piece by piece on all threads. `progress` may be NULL. */
-struct progress;
+/* Counts all items of one source, piece by piece on all threads. */
 binade_status count_items(struct pool *pool, const struct byte_source *source,
-                          struct count_item *items, size_t nitems, struct progress *progress,
-                          binade_error *err);
+                          struct count_item *items, size_t nitems, binade_error *err);
 
 #endif

@@ -48,10 +48,6 @@ static binade_status corrupt_stream(const struct packed_tensor *t, uint64_t row,
                    part_suffix(t->format, PART_CODES));
 }
 
-static uint32_t load_le32(const uint8_t *p) {
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 /* ---- Opening ----------------------------------------------------------------------------- */
 
 binade_status packed_tensor_open(struct packed_tensor *t, binade_error *err) {
@@ -307,7 +303,7 @@ static binade_status decode_fixed(struct decoding *d) {
 
 typedef binade_status (*visit_piece)(struct decoding *d, bool ends_row, void *user);
 
-/* Visits the pieces of rows [row0, row1) with raw and meta... loaded by the visitor. */
+/* Visits the pieces of rows [row0, row1); the visitor loads what it needs of each. */
 static binade_status walk_pieces(struct decoding *d, uint64_t row0, uint64_t row1,
                                  visit_piece visit, void *user) {
     const struct packed_tensor *t = d->t;

@@ -51,8 +51,8 @@ struct decode_scratch {
 binade_status decode_scratch_open(struct decode_scratch *s, binade_error *err);
 void decode_scratch_close(struct decode_scratch *s);
 
-/* Decodes rows [row0, row1) and calls `use` for each piece; row0 is a multiple of
- * piece_nrows(cols), and in format 1 others than 0 need the scan. Every row is checked to end where
+/* Decodes rows [row0, row1) and calls `use` for each piece. In format 1 row0 is a multiple of
+ * piece_nrows(cols), and others than 0 need the scan. Every row is checked to end where
  * the next begins. A failure of `use` ends the loop. `use` may point scratch->weights elsewhere
  * for the next piece. */
 typedef binade_status (*use_piece)(void *user, const struct decoded_piece *piece,

@@ -82,8 +82,7 @@ static struct place take_place(struct encoding *x, enum part part, const void *d
 static void shift_row_offsets(const struct encoding *x, struct piece_scratch *s) {
     uint64_t base = x->turn.codes_nbytes / 4;
     for (uint8_t *p = s->tail; p < s->tail + s->tail_nbytes; p += 4) {
-        uint32_t word = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-        store_le32(p, (uint32_t)(word + base));
+        store_le32(p, (uint32_t)(load_le32(p) + base));
     }
 }
 
@@ -282,7 +281,7 @@ static binade_status rank_tensors(struct encoding *x, size_t nitems, binade_erro
         counts[npacked].src_offset = x->items[t].src_offset;
         counts[npacked++].nweights = x->items[t].src_nbytes / 2;
     }
-    binade_status status = count_items(x->e->pool, &x->e->source, counts, npacked, NULL, err);
+    binade_status status = count_items(x->e->pool, &x->e->source, counts, npacked, err);
     for (size_t t = 0; t < nitems && !status; t++) {
         if (!x->items[t].packed) continue;
         const uint64_t *c = counts[x->ranks_of[t]].counts;

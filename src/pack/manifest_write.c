@@ -78,23 +78,22 @@ static binade_status put_classes(struct text_file *t, unsigned classes, binade_e
 }
 
 static binade_status put_tensor(struct text_file *t, int format, const struct st_tensor *tensor,
-                                const struct packed_size *size, const struct packed_stats *stats,
-                                binade_error *err) {
+                                const struct packed_size *size, binade_error *err) {
     uint64_t rows, cols;
     shape_rows_cols(tensor, &rows, &cols);
     uint64_t numel = rows * cols, ntiles = rows * row_ntiles(cols);
-    uint64_t nbytes = numel + 256 + ntiles + size->codes_nbytes + size->tail_nbytes;
     binade_status status = json_put_string(&t->text, tensor->name, tensor->name_nbytes, err);
     if (!status)
         status = buffer_put_text(&t->text, err,
                                  ": {\n   \"numel\": %" PRIu64
                                  ",\n   \"distinct\": %u,\n   \"ntiles\": %" PRIu64 ",\n",
-                                 numel, stats->ndistinct, ntiles);
+                                 numel, size->ndistinct, ntiles);
     if (!status && format == 1)
         status =
             buffer_put_text(&t->text, err, "   \"escapes\": %" PRIu64 ",\n", size->tail_nbytes);
     if (!status)
-        status = buffer_put_text(&t->text, err, "   \"bits\": %" PRIu64 "\n  }", 8 * nbytes);
+        status = buffer_put_text(&t->text, err, "   \"bits\": %" PRIu64 "\n  }",
+                                 8 * packed_nbytes(tensor, size));
     return status ? status : text_file_flush(t, err);
 }
 
@@ -108,9 +107,7 @@ static binade_status put_tensors(struct text_file *t, const struct manifest_fact
         for (size_t i = 0; i < h->count && !status; i++) {
             if (!job->sizes[i].packed) continue;
             status = put(t, err, separator);
-            if (!status)
-                status = put_tensor(t, f->x->format, &h->tensors[i], &job->sizes[i], &job->stats[i],
-                                    err);
+            if (!status) status = put_tensor(t, f->x->format, &h->tensors[i], &job->sizes[i], err);
             separator = ",\n  ";
         }
     }

@@ -65,8 +65,7 @@ static binade_status choose_tensors(struct packing *p, struct shard_job *job, bi
     struct buffer name = {0};
     binade_status status = BINADE_OK;
     job->sizes = calloc(h->count + 1, sizeof *job->sizes);
-    job->stats = calloc(h->count + 1, sizeof *job->stats);
-    if (!job->sizes || !job->stats) return fail_memory(err);
+    if (!job->sizes) return fail_memory(err);
     for (size_t i = 0; i < h->count && !status; i++) {
         const struct st_tensor *t = &h->tensors[i];
         bool collides;
@@ -123,7 +122,7 @@ static void choose_out_names(struct packing *p) {
 static void note_left_out(struct packing *p) {
     for (size_t i = 0; i < p->source->dir.left_out.count; i++)
         progress_text(&p->progress, BINADE_EVENT_NOTE, "left out: %s",
-                      quote_path(p->source->dir.left_out.paths[i]).text);
+                      p->source->dir.left_out.paths[i]);
 }
 
 static binade_status prepare(struct packing *p, binade_error *err) {
@@ -243,8 +242,7 @@ static void count_results(struct packing *p, const struct timespec *start) {
             shape_rows_cols(&h->tensors[i], &rows, &cols);
             r->npacked++;
             r->nweights += rows * cols;
-            r->nbits += 8 * (rows * cols + 256 + rows * row_ntiles(cols) + size->codes_nbytes +
-                             size->tail_nbytes);
+            r->nbits += 8 * packed_nbytes(&h->tensors[i], size);
         }
     }
     r->nfiles = nshards(p) + p->source->dir.others.count;

@@ -40,17 +40,16 @@ static void keep_result(struct shard_packing *p, size_t t, const struct encode_i
     int nparts = item->packed ? NPARTS : 1;
     job->sizes[t].codes_nbytes = item->codes_nbytes;
     job->sizes[t].tail_nbytes = item->tail_nbytes;
-    job->stats[t].ndistinct = item->ndistinct;
+    job->sizes[t].ndistinct = item->ndistinct;
     if (p->encoder.dry) return;
     for (int i = 0; i < nparts && p->x->records; i++)
         job->parts_xxh3[job->nparts++] = item->checksums[i];
     if (!item->packed) return;
-    uint64_t nbytes = item->rows * item->cols + 256 + item->rows * row_ntiles(item->cols) +
-                      item->codes_nbytes + item->tail_nbytes;
     progress_text(p->x->progress, BINADE_EVENT_TENSOR, "%s: %llu x %llu, %.3f bits a weight",
                   quote(tensor->name, tensor->name_nbytes).text, (unsigned long long)item->rows,
                   (unsigned long long)item->cols,
-                  8.0 * (double)nbytes / ((double)item->rows * (double)item->cols));
+                  8.0 * (double)packed_nbytes(tensor, &job->sizes[t]) /
+                      ((double)item->rows * (double)item->cols));
 }
 
 /* Codes every tensor, batch by batch. */
@@ -185,6 +184,5 @@ done:
 
 void shard_job_free(struct shard_job *job) {
     free(job->sizes);
-    free(job->stats);
     free(job->parts_xxh3);
 }

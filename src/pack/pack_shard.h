@@ -8,17 +8,11 @@
 #include "pack/checkpoint.h"
 #include "pack/shard_header.h"
 
-/* What the manifest says of a packed tensor. */
-struct packed_stats {
-    unsigned ndistinct;
-};
-
 struct shard_job {
     const struct shard *source;
     const char *out_name; /* of the packed shard, relative to the output */
     /* By tensor of the source's header; `packed` is set by the caller. */
     struct packed_size *sizes;
-    struct packed_stats *stats;
 
     /* Results. */
     uint64_t *parts_xxh3; /* of the packed shard's tensors in file order */

@@ -124,7 +124,7 @@ static binade_status count_carried(const binade_checkpoint *c, size_t i, struct 
         .src_offset = 8 + shard->header.header_nbytes + e->tensor->begin,
         .nweights = entry_nbytes(e) / 2,
     };
-    binade_status status = count_items(pool, &source, &item, 1, NULL, err);
+    binade_status status = count_items(pool, &source, &item, 1, err);
     if (!status) memcpy(counts, item.counts, sizeof item.counts);
     return status;
 }

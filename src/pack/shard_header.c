@@ -8,6 +8,12 @@
 #include "io/json_writer.h"
 #include "pack/checkpoint.h"
 
+uint64_t packed_nbytes(const struct st_tensor *t, const struct packed_size *size) {
+    uint64_t rows, cols;
+    shape_rows_cols(t, &rows, &cols);
+    return rows * cols + 256 + rows * row_ntiles(cols) + size->codes_nbytes + size->tail_nbytes;
+}
+
 static binade_status put(struct buffer *b, const char *text, binade_error *err) {
     return buffer_put(b, text, strlen(text), err);
 }

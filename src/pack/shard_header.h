@@ -10,14 +10,19 @@
 /* What packing made of one tensor of the source's header. */
 struct packed_size {
     bool packed;
-    uint64_t codes_nbytes, tail_nbytes; /* packed only */
+    unsigned ndistinct; /* exponents that occur; packed only, as what follows */
+    uint64_t codes_nbytes, tail_nbytes;
 };
+
+/* Bytes of all parts of a packed tensor. */
+uint64_t packed_nbytes(const struct st_tensor *t, const struct packed_size *size);
 
 struct shard_layout {
     int format;
     const struct st_header *source;
     const struct packed_size *sizes; /* [source->count] */
-    uint64_t header_nbytes;          /* of the packed shard; set by layout_choose */
+    uint64_t
+        header_nbytes; /* of the packed shard, without the 8 bytes before it; the caller's choice */
     uint64_t data_nbytes;
 };
 
