@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# bench.sh - `./run bench codec`. Sourced by run.
+# bench.sh - `./run bench codec` and `./run bench cpu`. Sourced by run.
 
 bench_codec() { # [BENCH_CODEC OPTION]...
     require cc g++ cmake make pkg-config openssl xxhash zstd lz4 zstd-command lz4-command \
@@ -17,4 +17,18 @@ bench_codec() { # [BENCH_CODEC OPTION]...
         --binade build/bench/binade --package build/oracle/bin/binade \
         --results bench/results/codec.md "$@"
     cat bench/results/codec.md
+}
+
+bench_cpu() { # [BENCH_CPU OPTION]...
+    mlx_exists || die "MLX does not exist for this machine"
+    require cc g++ cmake make pkg-config openssl xxhash zstd lz4 python python-headers
+    build bench -DCMAKE_BUILD_TYPE=Release -DBINADE_BENCH=ON
+    setup_venv
+    setup_model
+    setup_mlx
+    build_mlx
+    mkdir -p bench/results
+    "$MLX_PYTHON" bench/bench_cpu.py --model "$BINADE_DEMO_MODEL" --binade build/bench/binade \
+        --bench-r4 build/bench/bench/bench_r4 --results bench/results/cpu.md "$@"
+    cat bench/results/cpu.md
 }
