@@ -1,5 +1,6 @@
 """Outputs that may not be where they are asked for: nothing is written, removed or changed."""
 
+import fcntl
 import functools
 import json
 import os
@@ -8,11 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoints import SHARD, make_tensor, make_weight, read_tree, write_safetensors
-from cli_harness import BINADE, run, run_well
+from cli_harness import BINADE, run_well
 from refusals import assert_refused, snapshot
 
 COMMANDS = pytest.mark.parametrize("command", ["pack", "unpack"])
@@ -138,7 +141,7 @@ def test_out_without_a_name(command, source):
 @COMMANDS
 def test_out_below_a_file(command, source):
     (source.parent / "file").write_text("precious")
-    refuse(command, source, source.parent / "file" / "out")
+    refuse(command, source, source.parent / "file" / "out", words=["file: is not a directory"])
     refuse(command, source, source.parent / "file" / "more" / "out")
 
 
@@ -274,8 +277,112 @@ def test_limit_on_file_sizes(command, source):
 
 def test_names_that_are_too_long(tmp_path):
     model = write_model(tmp_path / "model")
-    refuse("pack", model, tmp_path / ("x" * 300))
-    out = tmp_path / ("x" * 250)  # leaves no room for what the hidden name adds
-    result = run("pack", model, "--out", out)
-    assert result.code in (0, 2)
-    assert out.exists() == (result.code == 0)
+    refuse("pack", model, tmp_path / ("x" * 300), words=["xxx: cannot be made"])
+    # These leave no room for what the hidden name adds.
+    for name in ("x" * 240, "x" * 255, "é" * 127, "x" + "é" * 127):
+        run_well("pack", model, "--out", tmp_path / name)
+        run_well("verify", tmp_path / name)
+        shutil.rmtree(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# ---- What killed processes left
+
+
+@pytest.fixture
+def stale(tmp_path):
+    """What a killed `pack --out tmp_path/out` leaves."""
+    path = tmp_path / ".out.binade-partial-a1B2c3"
+    (path / "sub").mkdir(parents=True)
+    (path / SHARD).write_text("half")
+    return path
+
+
+def test_stale_output_is_removed(stale, tmp_path):
+    kept = [".out.partial-backup", ".out.binade-partial-backups", ".other.binade-partial-a1B2c3"]
+    for name in kept:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".out.binade-partial-a1B2c4").symlink_to("model")
+    run_well("pack", write_model(tmp_path / "model"), "--out", tmp_path / "out")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {*kept, ".out.binade-partial-a1B2c4", "model", "out"}
+
+
+def test_locked_output_is_kept(stale, tmp_path):
+    before = snapshot(stale)
+    fd = os.open(stale, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    run_well("pack", write_model(tmp_path / "model"), "--out", tmp_path / "out")
+    os.close(fd)
+    assert snapshot(stale) == before
+
+
+def test_stale_output_of_another_user_is_kept(stale, tmp_path):
+    if os.getuid() == 0:
+        os.chown(stale, 65534, 65534)
+    else:
+        return  # nobody else's directory can be made here
+    before = snapshot(stale)
+    run_well("pack", write_model(tmp_path / "model"), "--out", tmp_path / "out")
+    assert snapshot(stale) == before
+
+
+def test_a_place_that_somebody_has_locked(tmp_path):
+    """Locks on the directory around the output, as of a script's own, do not matter."""
+    fd = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    run_well("pack", write_model(tmp_path / "model"), "--out", tmp_path / "out")
+    os.close(fd)
+
+
+def test_many_at_once(tmp_path):
+    """None takes what another has just made for stale."""
+    model = write_model(tmp_path / "model")
+    for _ in range(4):
+        args = [BINADE, "pack", str(model), "--out", str(tmp_path / "out"), "--threads", "1"]
+        pipe = subprocess.PIPE
+        processes = [subprocess.Popen(args, stdout=pipe, stderr=pipe) for _ in range(12)]
+        said = [process.communicate(timeout=60)[1] for process in processes]
+        assert sorted(process.returncode for process in processes) == [0] + [2] * 11
+        for text in said:
+            assert text == b"" or b"not empty" in text
+        run_well("verify", tmp_path / "out")
+        shutil.rmtree(tmp_path / "out")
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# ---- What could not be replaced at the end
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a file system of its own")
+@COMMANDS
+def test_out_is_a_mount_point(command, source):
+    disk = source.parent / "disk"
+    disk.mkdir()
+    before = snapshot(source.parent)
+    code, said = run_on_small_disk(disk, command, source, "--out", disk)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert "a file system is mounted there" in said
+    assert snapshot(source.parent) == before
+
+
+@COMMANDS
+def test_out_of_another_user_in_a_sticky_directory(command, source):
+    """As in a shared /tmp: renaming over it is not allowed."""
+    if os.getuid() != 0:
+        return  # nobody else's directory can be made here
+    with tempfile.TemporaryDirectory(prefix="binade-sticky-") as name:
+        place = Path(name)
+        shutil.copytree(source, place / "source")
+        shutil.copy(BINADE, place / "binade")
+        place.chmod(0o1777)
+        (place / "out").mkdir()
+        words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        words += [place / "binade", command, place / "source", "--out"]
+        p = subprocess.run([*words, place / "out"], capture_output=True, text=True, check=False)
+        assert p.returncode == 2
+        assert "belongs to another user" in p.stderr
+        assert list((place / "out").iterdir()) == []
+        os.chown(place / "out", 65534, 65534)
+        subprocess.run([*words, place / "out"], capture_output=True, check=True)

@@ -7,23 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hidden_dir.h"
 
 enum { NFTW_NDESCRIPTORS = 16 };
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path) && errno != ENOENT;
-}
-
-static void remove_tree(const char *path) {
-    nftw(path, remove_entry, NFTW_NDESCRIPTORS, FTW_DEPTH | FTW_PHYS);
-}
 
 static int sync_dir(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -72,9 +63,12 @@ static binade_status make_dirs(char *path, size_t there, size_t *made, binade_er
         if (!failed && !*made) *made = (size_t)(slash - path);
         binade_status status = BINADE_OK;
         /* Not every system says EEXIST where it would also refuse to make it. */
-        if (failed && !path_is_dir(path))
-            status =
-                fail_errno(err, failed, "%s: cannot make the directory", quote_path(path).text);
+        if (failed && !path_is_dir(path)) {
+            const struct quoted quoted = quote_path(path);
+            status = failed == EEXIST
+                         ? fail(err, BINADE_E_IO, "%s: is not a directory", quoted.text)
+                         : fail_errno(err, failed, "%s: cannot make the directory", quoted.text);
+        }
         *slash = '/';
         if (status) return status;
     }
@@ -141,12 +135,34 @@ static binade_status check_way(const char *final, const char *source, binade_err
     return inside ? fail_inside(final, err) : BINADE_OK;
 }
 
+/* Whether it could be renamed over, or exchanged for another: what would fail at the very end. */
+static binade_status check_replaceable(const struct staging *s, const struct stat *dst,
+                                       binade_error *err) {
+    struct stat parent;
+    if (stat(s->parent, &parent))
+        return fail_errno(err, errno, "%s: cannot be read", quote_path(s->parent).text);
+    if (dst->st_dev != parent.st_dev)
+        return fail(err, BINADE_E_USAGE,
+                    "%s: a file system is mounted there, so it cannot be replaced; name a "
+                    "directory in it",
+                    quote_path(s->final).text);
+    uid_t user = geteuid();
+    if (parent.st_mode & S_ISVTX && user != 0 && user != dst->st_uid && user != parent.st_uid)
+        return fail(err, BINADE_E_USAGE,
+                    "%s: belongs to another user, who alone may replace it there; name another "
+                    "directory",
+                    quote_path(s->final).text);
+    return BINADE_OK;
+}
+
 static binade_status check_place(struct staging *s, const char *source, binade_error *err) {
     struct stat src, dst;
     if (stat(source, &src))
         return fail_errno(err, errno, "%s: cannot be read", quote_path(source).text);
     const char *final = s->final;
     bool exists = lstat(final, &dst) == 0;
+    if (!exists && errno != ENOENT)
+        return fail_errno(err, errno, "%s: cannot be made", quote_path(final).text);
     if (is_within(exists ? final : s->parent, src.st_dev, src.st_ino))
         return fail_inside(final, err);
     if (!exists) return BINADE_OK;
@@ -158,51 +174,18 @@ static binade_status check_place(struct staging *s, const char *source, binade_e
                     quote_path(final).text);
     if (!s->replace && !is_empty_dir(final))
         return fail(err, BINADE_E_USAGE, "%s: exists and is not empty", quote_path(final).text);
-    return BINADE_OK;
-}
-
-/* Removes what killed processes left of earlier tries at the same place. */
-static void remove_stale(const struct staging *s, const char *prefix) {
-    DIR *dir = opendir(s->parent);
-    if (!dir) return;
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (strncmp(e->d_name, prefix, strlen(prefix)) ||
-            strlen(e->d_name) != strlen(prefix) + strlen("XXXXXX"))
-            continue;
-        char *path = path_join(s->parent, e->d_name);
-        int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW) : -1;
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) remove_tree(path);
-        if (fd >= 0) close(fd);
-        free(path);
-    }
-    closedir(dir);
-}
-
-/* A new hidden directory beside the place; NULL, and a code in errno, on failure. */
-static char *make_hidden(const struct staging *s) {
-    const char *name = path_base(s->final);
-    size_t nbytes = strlen(s->parent) + strlen(name) + sizeof "/..partial-XXXXXX";
-    char *path = malloc(nbytes);
-    if (!path) return NULL;
-    snprintf(path, nbytes, ".%s.partial-", name);
-    if (!s->path) remove_stale(s, path);
-    snprintf(path, nbytes, "%s/.%s.partial-XXXXXX", s->parent, name);
-    if (mkdtemp(path)) return path;
-    int code = errno;
-    free(path);
-    errno = code;
-    return NULL;
+    return check_replaceable(s, &dst, err);
 }
 
 static binade_status make_staged_dir(struct staging *s, binade_error *err) {
-    s->path = make_hidden(s);
+    const char *name = path_base(s->final);
+    hidden_dir_remove_stale(s->parent, name);
+    s->path = hidden_dir_make(s->parent, name, &s->lock);
     if (!s->path)
         return fail_errno(err, errno, "%s: cannot make a directory", quote_path(s->parent).text);
     mode_t mask = umask(0);
     umask(mask);
     chmod(s->path, 0777 & ~mask); /* mkdtemp's 0700 would surprise at the final place */
-    s->lock = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->lock >= 0) flock(s->lock, LOCK_EX | LOCK_NB); /* where locks fail nothing else is lost */
     return BINADE_OK;
 }
 
@@ -257,8 +240,8 @@ binade_status staging_require(const struct staging *s, uint64_t nbytes, binade_e
 
 /* Exchanges s->path and s->final where the system cannot do it at once. */
 static int exchange_by_renames(const struct staging *s) {
-    char *aside = make_hidden(s);
-    int code = 0;
+    int code = 0, lock;
+    char *aside = hidden_dir_make(s->parent, path_base(s->final), &lock);
     if (!aside) return errno;
     if (rename(s->final, aside)) {
         code = errno;
@@ -270,6 +253,7 @@ static int exchange_by_renames(const struct staging *s) {
         rename(aside, s->path);
     }
     free(aside);
+    if (lock >= 0) close(lock);
     return code;
 }
 
@@ -291,15 +275,9 @@ static int move_into_place(const struct staging *s, bool *exchanged) {
     return rename(s->path, s->final) ? errno : 0;
 }
 
-binade_status staging_commit(struct staging *s, binade_error *err) {
+static binade_status move_and_sync(const struct staging *s, binade_error *err) {
     bool exchanged;
-    int code = nftw(s->path, sync_entry, NFTW_NDESCRIPTORS, FTW_PHYS);
-    if (code) {
-        if (code < 0) code = errno;
-        return fail_errno(err, code, "%s: cannot be written to the device",
-                          quote_path(s->path).text);
-    }
-    code = move_into_place(s, &exchanged);
+    int code = move_into_place(s, &exchanged);
     if (code)
         return fail_errno(err, code, "%s: cannot be moved into its place",
                           quote_path(s->final).text);
@@ -307,7 +285,22 @@ binade_status staging_commit(struct staging *s, binade_error *err) {
     if (code && (exchanged ? exchange(s) : rename(s->final, s->path)) == 0)
         return fail_errno(err, code, "%s: cannot be written to the device",
                           quote_path(s->parent).text);
-    if (exchanged) remove_tree(s->path); /* the old one */
+    if (exchanged) dir_remove(s->path); /* the old one */
+    return BINADE_OK;
+}
+
+binade_status staging_commit(struct staging *s, binade_error *err) {
+    int code = nftw(s->path, sync_entry, NFTW_NDESCRIPTORS, FTW_PHYS);
+    if (code) {
+        if (code < 0) code = errno;
+        return fail_errno(err, code, "%s: cannot be written to the device",
+                          quote_path(s->path).text);
+    }
+    /* The old one has a hidden name for a moment, and may have to go back. */
+    int old = s->replace ? dir_lock(s->final) : -1;
+    binade_status status = move_and_sync(s, err);
+    if (old >= 0) close(old);
+    if (status) return status;
     free(s->path);
     s->path = NULL;
     s->made = 0;
@@ -321,7 +314,7 @@ static int remove_if_empty(const char *path) {
 }
 
 void staging_discard(struct staging *s) {
-    if (s->path) remove_tree(s->path);
+    if (s->path) dir_remove(s->path);
     if (s->made) visit_parents(s, true, remove_if_empty);
     if (s->lock > 0) close(s->lock);
     free(s->path);

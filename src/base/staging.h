@@ -1,8 +1,8 @@
 /* staging.h - a directory that appears whole or not at all.
  *
- * It is built under a hidden name beside its place, ".NAME.partial-XXXXXX", and renamed when
- * complete. A killed process leaves only such a hidden directory; the next staging_open for the
- * same place removes it, unless its maker still holds the lock on it.
+ * It is built under a hidden name beside its place (hidden_dir.h) and renamed when complete. A
+ * killed process leaves only such a hidden directory; the next staging_open for the same place
+ * removes it.
  */
 #ifndef BINADE_BASE_STAGING_H
 #define BINADE_BASE_STAGING_H
@@ -22,7 +22,8 @@ struct staging {
 };
 
 /* Prepares to make the directory `final`. Refused: an existing non-empty `final` unless `replace`;
- * `final` equal to, inside of or, when replacing, around the directory `source`. */
+ * an existing one that is a mount point or that others alone may replace; `final` equal to, inside
+ * of or, when replacing, around the directory `source`. */
 binade_status staging_open(struct staging *s, const char *final, const char *source, bool replace,
                            binade_error *err);
 /* BINADE_E_IO if the file system of the place has less than nbytes free. */
