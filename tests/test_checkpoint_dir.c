@@ -141,6 +141,12 @@ static void test_refused_trees(void **state) {
     check_refused(root, BINADE_E_USAGE, ": no *.safetensors files", root);
     tree_put(root, "sub/a.safetensors", "");
     check_refused(root, BINADE_E_USAGE, ": no *.safetensors files", root);
+    tree_mkdir(root, "m.safetensors");
+    check_refused(root, BINADE_E_USAGE, "files: m.safetensors is a directory", root);
+    rmdir(tree_path(root, "m.safetensors"));
+    mkfifo(tree_path(root, "m.safetensors"), 0600);
+    check_refused(root, BINADE_E_USAGE, "files: m.safetensors is no regular file", root);
+    unlink(tree_path(root, "m.safetensors"));
     tree_put(root, "a.safetensors", "");
     char deep[3 * 70] = "";
     for (int i = 0; i < 64; i++)

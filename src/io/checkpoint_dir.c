@@ -137,6 +137,26 @@ static binade_status list_by_index(struct scan *s) {
     return status;
 }
 
+/* Names an entry that is called as a shard but is no file, if there is one. */
+static binade_status fail_no_shards(const struct scan *s) {
+    binade_status status = BINADE_OK;
+    const char *path = s->d->path;
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && !status && (e = readdir(dir));) {
+        char *full = is_top_shard(e->d_name) ? path_join(path, e->d_name) : NULL;
+        struct stat info;
+        if (full && stat(full, &info) == 0 && !S_ISREG(info.st_mode))
+            status = fail(s->err, BINADE_E_USAGE, "%s: no *.safetensors files: %s is %s",
+                          quote_path(path).text, quote_path(e->d_name).text,
+                          S_ISDIR(info.st_mode) ? "a directory" : "no regular file");
+        free(full);
+    }
+    if (dir) closedir(dir);
+    return status
+               ? status
+               : fail(s->err, BINADE_E_USAGE, "%s: no *.safetensors files", quote_path(path).text);
+}
+
 /* Hands every file over to either list. */
 static binade_status sort_out(struct scan *s) {
     struct checkpoint_dir *d = s->d;
@@ -151,8 +171,7 @@ static binade_status sort_out(struct scan *s) {
             status = path_list_add(is_shard ? &d->shards : &d->others, file, s->err);
     }
     if (!status && d->shards.count == 0 && !(s->is_pack && d->has_index))
-        status =
-            fail(s->err, BINADE_E_USAGE, "%s: no *.safetensors files", quote_path(d->path).text);
+        status = fail_no_shards(s);
     return status;
 }
 

@@ -125,7 +125,7 @@ static binade_status follow_ref(const struct request *q, const char *revision, c
         nbytes--;
     text[nbytes] = '\0';
     if (!path_is_inside(text, nbytes) || strchr(text, '/'))
-        status = fail(q->err, BINADE_E_DATA, "%s: found %s, expected a commit",
+        status = fail(q->err, BINADE_E_DATA, "%s: found \"%s\", expected a commit",
                       quote_path(ref).text, quote(text, nbytes).text);
     else
         status = take_snapshot(q, text, path);
