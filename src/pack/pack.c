@@ -1,5 +1,4 @@
 /* pack.c - binade_pack: a checkpoint becomes a packed checkpoint. */
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 
 #include "io/json_writer.h"
 #include "pack/call.h"
+#include "pack/choose.h"
 #include "pack/classes.h"
 #include "pack/manifest_write.h"
 
@@ -27,6 +27,7 @@ struct packing {
     struct staging staging;
     struct progress progress;
     struct pack_context x;
+    struct choice choice;
     struct side_reading reading;
     uint64_t index_xxh3;
     binade_pack_report report;
@@ -34,51 +35,6 @@ struct packing {
 
 static size_t nshards(const struct packing *p) {
     return p->source->dir.shards.count;
-}
-
-/* ---- Which tensors are packed ------------------------------------------------------------ */
-
-static bool is_excluded(const binade_pack_options *o, const char *name) {
-    for (size_t i = 0; i < o->nexclude; i++) {
-        if (fnmatch(o->exclude[i], name, 0) == 0) return true;
-    }
-    return false;
-}
-
-/* Would one of its parts have the name of another tensor? */
-static binade_status has_collision(const struct packing *p, const struct st_tensor *t,
-                                   struct buffer *name, bool *collides, binade_error *err) {
-    *collides = false;
-    for (int part = 0; part < NPARTS && !*collides; part++) {
-        const char *suffix = part_suffix(p->x.format, part);
-        name->nbytes = 0;
-        binade_status status = buffer_put(name, t->name, t->name_nbytes, err);
-        if (!status) status = buffer_put(name, suffix, strlen(suffix), err);
-        if (status) return status;
-        *collides = binade_find(p->source, name->data, name->nbytes) != SIZE_MAX;
-    }
-    return BINADE_OK;
-}
-
-static binade_status choose_tensors(struct packing *p, struct shard_job *job, binade_error *err) {
-    const struct st_header *h = &job->source->header;
-    struct buffer name = {0};
-    binade_status status = BINADE_OK;
-    job->sizes = calloc(h->count + 1, sizeof *job->sizes);
-    if (!job->sizes) return fail_memory(err);
-    for (size_t i = 0; i < h->count && !status; i++) {
-        const struct st_tensor *t = &h->tensors[i];
-        bool collides;
-        if (!is_packable(t, p->classes) || is_excluded(&p->options, t->name)) continue;
-        status = has_collision(p, t, &name, &collides, err);
-        if (!status && collides)
-            progress_text(&p->progress, BINADE_EVENT_NOTE,
-                          "%s is carried unpacked: its parts would have the names of other tensors",
-                          quote(t->name, t->name_nbytes).text);
-        job->sizes[i].packed = !status && !collides;
-    }
-    buffer_free(&name);
-    return status;
 }
 
 /* ---- Before anything is written ----------------------------------------------------------- */
@@ -136,14 +92,20 @@ static binade_status prepare(struct packing *p, binade_error *err) {
         job->source = &p->source->shards[s];
         p->hashes[s] = (struct hash_job){&job->source->file, job, &p->progress};
         p->report.input_nbytes += job->source->file.nbytes;
-        binade_status status = choose_tensors(p, job, err);
-        if (status) return status;
     }
     for (size_t i = 0; i < d->others.count; i++)
         p->others[i].path = d->others.paths[i];
     choose_out_names(p);
     note_left_out(p);
-    return BINADE_OK;
+    p->choice = (struct choice){
+        .source = p->source,
+        .options = &p->options,
+        .classes = p->classes,
+        .format = p->x.format,
+        .progress = &p->progress,
+    };
+    binade_status status = note_other_shards(&p->choice, err);
+    return status ? status : choose_tensors(&p->choice, p->shards, err);
 }
 
 /* What the output will hold if nothing is saved, as the published package counts. */
@@ -276,6 +238,7 @@ static binade_status write_all(struct packing *p, const struct timespec *start, 
     if ((status = pool_run(p->x.pool, d->others.count, read_other, p, err))) return status;
     if ((status = write_index(p, err))) return status;
     count_results(p, start);
+    note_growth(&p->choice, p->shards);
     struct manifest_facts facts = {
         .source = p->source,
         .x = &p->x,
@@ -318,6 +281,7 @@ static binade_status run(struct packing *p, const char *model, const char *out, 
 binade_status binade_pack(const char *model, const char *out, const binade_pack_options *options,
                           binade_pack_report *report, binade_error *err) {
     struct packing p = {.staging = {.lock = -1}};
+    if (!out) return fail(err, BINADE_E_USAGE, "no directory to pack into is given");
     binade_status status = copy_options(&p.options, sizeof p.options, options, err);
     if (status) return status;
     p.x.format = p.options.format ? p.options.format : 2;
