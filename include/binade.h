@@ -7,6 +7,7 @@
  * - A function that can fail returns a binade_status; BINADE_OK is 0. On failure outputs hold no
  *   result unless stated, and `err`, which may be NULL, holds one sentence without a final stop
  *   or newline: which file and tensor, what was found, what was expected.
+ * - A path that is needed but NULL is BINADE_E_USAGE.
  * - The library never prints, never exits and installs no signal handler.
  * - Strings are UTF-8. Tensor names may hold any code point, NUL included, so they come with a
  *   length; they are also NUL-terminated.
@@ -233,7 +234,8 @@ BINADE_API BINADE_CHECK binade_status binade_unpack(const char *packed, const ch
 typedef struct binade_verify_options {
     size_t size;
     const char *revision;
-    const char *against; /* a directory to compare with, byte for byte; NULL: none */
+    const char *against; /* the original to compare with, byte for byte: a directory, or a hub id,
+                            at its main revision; NULL: none */
     unsigned nthreads;
     binade_event_fn event;
     void *user;

@@ -11,6 +11,7 @@
 struct verifying {
     binade_verify_options options;
     binade_checkpoint *c;
+    char *against_dir;          /* what options.against stands for, and then points to */
     binade_checkpoint *against; /* without records: opened, to compare tensors */
     struct pool *pool;
     struct progress progress;
@@ -114,7 +115,7 @@ static binade_status check_no_more(const struct verifying *v, binade_error *err)
         for (size_t i = 0; i < lists[l]->count && !status; i++) {
             const char *path = lists[l]->paths[i];
             if (!is_recorded(&v->c->manifest, path))
-                status = fail(err, BINADE_E_DATA, "%s/%s: the original has no such file",
+                status = fail(err, BINADE_E_DATA, "%s/%s: the pack has no such file",
                               quote_path(v->options.against).text, quote_path(path).text);
         }
     }
@@ -200,9 +201,11 @@ static binade_status run(struct verifying *v, const char *packed, binade_error *
     binade_status status = pack_open(packed, v->options.revision, &v->c, err);
     if (status) return status;
     if (!(v->sha = sha256_new())) return fail_memory(err);
-    if (v->options.against && !path_is_dir(v->options.against))
-        return fail(err, BINADE_E_USAGE, "%s: is not a directory",
-                    quote_path(v->options.against).text);
+    if (v->options.against) {
+        status = hub_resolve(v->options.against, NULL, &v->against_dir, err);
+        if (status) return status;
+        v->options.against = v->against_dir;
+    }
     if ((status = pool_open(&v->pool, v->options.nthreads, err))) return status;
     if ((status = pack_check_index(v->c, err))) return status;
     status = pack_plan(v->c, &v->plans, &v->nplans, &v->copies, &v->progress, &total, err);
@@ -235,6 +238,7 @@ binade_status binade_verify(const char *packed, const binade_verify_options *opt
     copied_files_free(&v.copies);
     sha256_free(v.sha);
     binade_close(v.against);
+    free(v.against_dir);
     binade_close(v.c);
     progress_close(&v.progress);
     if (!status && report) *report = v.report;
