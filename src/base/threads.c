@@ -128,13 +128,13 @@ binade_status pool_open(struct pool **out, unsigned nthreads, binade_error *err)
         return fail_memory(err);
     }
     while (p->nstarted + 1 < p->nthreads) {
-        int code = pthread_create(&p->threads[p->nstarted], NULL, serve, p);
-        if (code) {
-            pool_close(p);
-            return fail_errno(err, code, "cannot start a thread");
-        }
+        if (pthread_create(&p->threads[p->nstarted], NULL, serve, p)) break;
         p->nstarted++;
     }
+    /* Where the system gives no more threads, those that there are do the work. */
+    pthread_mutex_lock(&p->lock);
+    p->nthreads = p->nstarted + 1;
+    pthread_mutex_unlock(&p->lock);
     *out = p;
     return BINADE_OK;
 }

@@ -18,7 +18,8 @@ struct pool;
 /* CPUs this process may use. */
 unsigned cpu_count(void);
 
-/* nthreads 0: cpu_count(). One of them is the caller of pool_run. */
+/* nthreads 0: cpu_count(). One of them is the caller of pool_run. Where the system refuses threads,
+ * there are fewer: pool_nthreads tells. */
 binade_status pool_open(struct pool **p, unsigned nthreads, binade_error *err);
 /* Waits for background jobs; accepts NULL. */
 void pool_close(struct pool *p);
