@@ -15,7 +15,7 @@ from checkpoints import (
     write_index,
     write_safetensors,
 )
-from cli_harness import run_well
+from cli_harness import run, run_well, write_shard
 from restoring import (
     CONFIG,
     EMBED,
@@ -283,3 +283,17 @@ def test_hub_cache(tmp_path, as_id):
     assert read_tree(out) == read_tree(snapshot)
     source = json.loads((packed / MANIFEST).read_bytes())["source"]
     assert (source["repo_id"], source["revision"]) == ("org/name", snapshot.name)
+
+
+def test_a_difference_names_its_tensor(tmp_path):
+    """Small tensors are moved together: it is not the first of them that differs."""
+    model, packed = tmp_path / "model", tmp_path / "packed"
+    model.mkdir()
+    tensors = {name: ("U8", [3], b"abc") for name in ("one", "two", "three")}
+    write_shard(model / "model.safetensors", tensors)
+    run_well("pack", model, "--out", packed)
+    data = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(data[:-4] + b"C" + data[-3:])
+    result = run("verify", packed, "--against", model)
+    assert result.code == 1
+    assert f"tensor two: byte {len(data) - 4} of the file is 0x43" in result.err

@@ -112,7 +112,7 @@ static binade_status use_rows(void *user, const struct decoded_piece *piece, bin
     const struct entry *e = entry_at(x, i);
     const struct packed_tensor *t = x->tensors[i];
     uint64_t offset = x->plan->offsets[i] + 2 * (piece->row * t->cols + piece->col);
-    binade_status status = output_deliver(&x->output, e, offset, piece->weights,
+    binade_status status = output_deliver(&x->output, i, offset, piece->weights,
                                           piece->weights_nbytes, u->worker->other, err);
     if (status) return status;
     if (piece->col == 0 && !pool_wait_turn(x->pool, u->task)) return BINADE_E_CANCELLED;
@@ -152,7 +152,7 @@ static binade_status restore_carried(struct restoring *x, size_t i, struct worke
     uint64_t offset = x->plan->offsets[task->entry] + (task->begin - file_offset(x, e->tensor));
     binade_status status = file_read(&x->plan->shard->file, task->begin, data, nbytes, err);
     if (status) return status;
-    if ((status = output_deliver(&x->output, e, offset, data, nbytes, w->other, err)))
+    if ((status = output_deliver(&x->output, task->entry, offset, data, nbytes, w->other, err)))
         return status;
     if (!pool_wait_turn(x->pool, i)) return BINADE_E_CANCELLED;
     if ((status = hash_carried(x, task, data, err))) return status;
@@ -271,7 +271,10 @@ binade_status restore_shard(const binade_checkpoint *c, const struct restore_pla
                             struct progress *progress, binade_error *err) {
     struct restoring x = {.c = c,
                           .plan = plan,
-                          .output = {.plan = plan, .target = target, .progress = progress},
+                          .output = {.plan = plan,
+                                     .target = target,
+                                     .entries = c->entries + plan->shard->entry0,
+                                     .progress = progress},
                           .pool = pool,
                           .progress = progress};
     size_t nentries = plan->shard->nentries;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-binade_status output_deliver(struct restore_output *o, const struct entry *e, uint64_t offset,
+binade_status output_deliver(struct restore_output *o, size_t entry, uint64_t offset,
                              const uint8_t *data, size_t nbytes, uint8_t *other,
                              binade_error *err) {
     const struct file *against = o->target->against;
@@ -19,6 +19,9 @@ binade_status output_deliver(struct restore_output *o, const struct entry *e, ui
     size_t i = 0;
     while (data[i] == other[i])
         i++;
+    while (offset + i >= o->plan->offsets[entry] + entry_nbytes(&o->entries[entry]))
+        entry++;
+    const struct entry *e = &o->entries[entry];
     return fail(err, BINADE_E_DATA,
                 "%s: tensor %s: byte %" PRIu64 " of the file is 0x%02x, the original has 0x%02x",
                 quote_path(against->path).text, quote(e->name, e->name_nbytes).text, offset + i,
