@@ -157,6 +157,7 @@ binade_status binade_open(const char *path, const char *revision, binade_checkpo
                           binade_error *err) {
     char *dir;
     *out = NULL;
+    if (!path) return fail(err, BINADE_E_USAGE, "no path to open is given");
     binade_status status = hub_resolve(path, revision, &dir, err);
     if (status) return status;
     status = checkpoint_open_dir(dir, out, err);

@@ -189,6 +189,7 @@ binade_status binade_unpack(const char *packed, const char *out,
                             const binade_unpack_options *options, binade_unpack_report *report,
                             binade_error *err) {
     struct unpacking u = {.staging = {.lock = -1}};
+    if (!out) return fail(err, BINADE_E_USAGE, "no directory to unpack into is given");
     binade_status status = copy_options(&u.options, sizeof u.options, options, err);
     if (status) return status;
     progress_open(&u.progress, u.options.event, u.options.user);
