@@ -2,8 +2,11 @@
 packed, restored and verified; failures and cancellation raise.
 """
 
+import builtins
+import ctypes
 import math
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -16,6 +19,7 @@ import binade
 import cli_harness
 import numpy as np
 import pytest
+from binade._library import library
 from cli_harness import EMBED, NASTY, NORM, Q_PROJ, SHARD, make_bf16, read_files, write_shard
 
 ROOT = Path(__file__).parent.parent
@@ -98,6 +102,11 @@ def test_checkpoint_is_a_mapping(checkpoint, path, model):
         assert name not in checkpoint
         with pytest.raises(KeyError):
             checkpoint[name]
+    for name in (0, None, b"scalar", ("scalar",)):
+        assert name not in checkpoint
+        assert checkpoint.get(name) is None
+        with pytest.raises(KeyError):
+            checkpoint[name]
 
 
 def test_descriptions(checkpoint):
@@ -147,11 +156,15 @@ def test_bfloat16(checkpoint, monkeypatch):
     assert found.shape == (3, 50, 300)
     assert found.tobytes() == make_tensors()[ODD][2]
     assert checkpoint["as I32"].read(bfloat16=True).dtype == np.int32
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    assert checkpoint["as I32"].read(bfloat16=True).dtype == np.int32
+    with pytest.raises(ImportError, match=r"pip install 'binade\[bfloat16\]'"):
+        checkpoint[ODD].read(bfloat16=True)
 
 
 @pytest.mark.parametrize("rows", [(-1, 2), (2, 1), (0, 257), (256, 300), (None, -1), (2**64, None)])
 def test_rows_that_are_not_there(checkpoint, rows):
-    with pytest.raises(binade.UsageError, match=r"rows .* of 256"):
+    with pytest.raises(binade.UsageError, match=r"found rows \[.*expected .* <= 256$"):
         checkpoint[Q_PROJ].read(*rows)
 
 
@@ -229,9 +242,85 @@ def test_options(model, tmp_path):
     assert binade.verify(out).proven is True
 
 
+def test_one_string_for_many(model, tmp_path):
+    binade.pack(model, tmp_path / "a", classes="linear")
+    binade.pack(model, tmp_path / "b", classes="linear,embed", exclude="odd.*")
+    for name, packed in (("a", {Q_PROJ}), ("b", {Q_PROJ, EMBED})):
+        with binade.open(tmp_path / name) as c:
+            assert {name for name, t in c.items() if t.packed} == packed
+
+
+@pytest.mark.parametrize("wrong", [None, b"p", 3, Path])
+def test_what_is_no_path(model, tmp_path, wrong):
+    out = tmp_path / "out"
+    for use in (
+        lambda: binade.open(wrong),
+        lambda: binade.pack(wrong, out),
+        lambda: binade.pack(model, wrong),
+        lambda: binade.pack(model, out, exclude=[wrong]),
+        lambda: binade.unpack(wrong, out),
+        lambda: binade.unpack(model, wrong),
+        lambda: binade.verify(wrong),
+    ):
+        with pytest.raises(TypeError, match=r"expected a str or os.PathLike\[str\], not "):
+            use()
+    for use in (
+        lambda: binade.pack(model, out, exclude=wrong),
+        lambda: binade.pack(model, out, classes=wrong),
+        lambda: binade.pack(model, out, classes=[wrong]),
+        lambda: binade.pack(model, out, threads=wrong),
+        lambda: binade.pack(model, out, format=wrong),
+    ):
+        if wrong != 3:
+            with pytest.raises(TypeError):
+                use()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_c_refuses_null_paths(model, tmp_path):
+    path, null, message = os.fsencode(model), None, ctypes.create_string_buffer(1024)
+    for name, *paths in (
+        ("open", null),
+        ("pack", null, path),
+        ("pack", path, null),
+        ("unpack", null, path),
+        ("unpack", path, null),
+        ("verify", null),
+    ):
+        message.value = b""
+        rest = [null, null, message]
+        if name == "open":
+            rest[1] = ctypes.byref(ctypes.c_void_p())
+        assert getattr(library, f"binade_{name}")(*paths, *rest) == 2
+        assert message.value.startswith(b"no ")
+        assert message.value.endswith(b" is given")
+
+
+@pytest.mark.parametrize("threads", [-1, 1025, 2**32, 2**40])
+def test_numbers_of_threads(model, tmp_path, threads):
+    for use in (
+        lambda: binade.pack(model, tmp_path / "a", threads=threads),
+        lambda: binade.unpack(model, tmp_path / "a", threads=threads),
+        lambda: binade.verify(model, threads=threads),
+    ):
+        with pytest.raises(binade.UsageError, match=f"found {threads}, expected 0 to 1024"):
+            use()
+
+
+def test_names_of_the_module():
+    assert {"Checkpoint", "open", "pack", "__version__", "__doc__"} <= set(dir(binade))
+    assert not {"annotations", "ctypes", "np", "Any", "encode", "_run"} & set(dir(binade))
+    names = {}
+    exec("from binade import *", names)
+    assert names["pack"] is binade.pack
+    assert names.get("open", builtins.open) is builtins.open
+    assert {name for name in names if name != "__builtins__"} == set(binade.__all__)
+
+
 def test_failures(model, tmp_path):
-    with pytest.raises(binade.UsageError, match="format 3"):
-        binade.pack(model, tmp_path / "a", format=3)
+    for number in (3, 0, -1, 2**32 + 1):
+        with pytest.raises(binade.UsageError, match=f"format {number}: only 1 and 2"):
+            binade.pack(model, tmp_path / "a", format=number)
     with pytest.raises(binade.UsageError, match="NUL"):
         binade.pack(model, "a\0b")
     with pytest.raises(binade.UsageError, match="not a Binade checkpoint"):
@@ -337,6 +426,43 @@ def test_hashing_and_comparing_can_be_cancelled(model, tmp_path):
     with pytest.raises(Stop):
         binade.pack(model, tmp_path / "a", threads=1, progress=lambda *_: stop_after(packed_calls))
     assert {path.name for path in tmp_path.iterdir()} == {"packed"}
+
+
+INTERRUPTED = """
+    import signal, sys
+    import binade
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    name, threads, *paths = sys.argv[1:]
+    def progress(done, total):
+        if done and started:
+            print(started.pop(), flush=True)
+    started = ["started"]
+    try:
+        getattr(binade, name)(*paths, threads=int(threads), progress=progress)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def large_pack(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "packed"
+    binade.pack(cli_harness.large_model(), path, records=False)
+    return path
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("name", ["pack", "unpack", "verify"])
+def test_ctrl_c(large_pack, tmp_path, name, threads):
+    source = cli_harness.large_model() if name == "pack" else large_pack
+    paths = [source] if name == "verify" else [source, tmp_path / "out"]
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), name, threads, *paths]
+    with subprocess.Popen(map(str, command), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        assert p.stdout.readline() == b"started\n"
+        p.send_signal(signal.SIGINT)
+        assert p.communicate(timeout=60) == (b"interrupted\n", b"")
+    assert p.returncode == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_version():

@@ -21,7 +21,29 @@ from binade._library import BinadeError as BinadeError
 from binade._library import DataError as DataError
 from binade._library import FileError as FileError
 from binade._library import UsageError as UsageError
-from binade._library import call, encode, library, struct
+from binade._library import call, call_interruptibly, encode, encode_optional, library, struct
+
+# Without open, so that a * import leaves the builtin alone.
+__all__ = [
+    "BinadeError",
+    "Checkpoint",
+    "DataError",
+    "FileError",
+    "PackReport",
+    "Tensor",
+    "UnpackReport",
+    "UsageError",
+    "VerifyReport",
+    "pack",
+    "unpack",
+    "verify",
+]
+
+
+def __dir__() -> list[str]:
+    public = {*__all__, "open", "mlx"}
+    return [name for name in globals() if name in public or name.startswith("__")]
+
 
 __version__: str = library.binade_version().decode()
 Path = Union[str, "os.PathLike[str]"]
@@ -38,12 +60,19 @@ _DTYPES = {f"{kind.upper()}{8 * n}": f"<{kind}{n}" for kind in "iu" for n in (1,
 _DTYPES |= {"F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "BOOL": "?", "BF16": "<u2"}
 
 
+def _import_bfloat16() -> Any:
+    try:
+        return importlib.import_module("ml_dtypes").bfloat16
+    except ImportError as error:
+        raise ImportError("bfloat16 needs ml_dtypes: pip install 'binade[bfloat16]'") from error
+
+
 class _Handle:
     """An open checkpoint; closed when nobody holds this object any more, so never during a read."""
 
     def __init__(self, path: Path, revision: str | None):
         self.pointer = ctypes.c_void_p()
-        call("open", encode(path), encode(revision), ctypes.byref(self.pointer))
+        call("open", encode(path), encode_optional(revision), ctypes.byref(self.pointer))
 
     def __del__(self, close: Any = library.binade_close) -> None:
         close(self.pointer)
@@ -77,16 +106,19 @@ class Tensor:
         first = 0 if row0 is None else operator.index(row0)
         behind = self.rows if row1 is None else operator.index(row1)
         if not 0 <= first <= behind <= self.rows:
-            raise UsageError(f"tensor {self.name!r}: rows {first} to {behind} of {self.rows}")
+            raise UsageError(
+                f"tensor {self.name!r}: found rows [{first}, {behind}),"
+                f" expected 0 <= row0 <= row1 <= {self.rows}"
+            )
+        dtype: Any = _DTYPES.get(self.dtype)
+        if bfloat16 and self.dtype == "BF16":
+            dtype = _import_bfloat16()
         handle = self._checkpoint._held()
         row_nbytes = self.nbytes // self.rows if self.rows else 0
         data = np.empty((behind - first) * row_nbytes, np.uint8)
         call("read_rows", handle.pointer, self._index, first, behind, data.ctypes.data, data.nbytes)
-        dtype: Any = _DTYPES.get(self.dtype)
         cols = self.cols if dtype or not self.rows else row_nbytes
         shape = self.shape if dtype else (*self.shape[:-1], cols)
-        if bfloat16 and self.dtype == "BF16":
-            dtype = importlib.import_module("ml_dtypes").bfloat16
         part = row0 is not None or row1 is not None
         return data.view(dtype or np.uint8).reshape((behind - first, cols) if part else shape)
 
@@ -125,6 +157,8 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         handle = self._held()
+        if not isinstance(name, str):
+            raise KeyError(name)
         text = name.encode(errors="surrogatepass")  # such a name is simply not there
         i = library.binade_find(handle.pointer, text, len(text))
         if i >= len(self):
@@ -184,6 +218,7 @@ class VerifyReport(NamedTuple):
 _EventStruct = struct("kind:i done:Q total:Q text:s")
 _EventFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_EventStruct))
 _PROGRESS, _NOTE = 0, 1
+_THREADS_MAX = 1024  # as for the command
 
 
 def _run(name: str, paths: list[Path], fields: str, values: Any, report: Any, events: Any) -> Any:
@@ -191,7 +226,7 @@ def _run(name: str, paths: list[Path], fields: str, values: Any, report: Any, ev
     progress, note = events
     raised: list[BaseException] = []
 
-    @_EventFunction  # also without functions to call: it is where Ctrl-C is noticed
+    @_EventFunction  # also without functions to call: it is what lets Ctrl-C cancel
     def handle(_: int | None, pointer: Any) -> int:
         try:
             event = pointer.contents
@@ -209,12 +244,22 @@ def _run(name: str, paths: list[Path], fields: str, values: Any, report: Any, ev
     hints = get_type_hints(report)
     letters = {int: "Q", bool: "i", float: "d"}
     result = struct(" ".join(f"{key}:{letters[hint]}" for key, hint in hints.items()))()
+    encoded = map(encode, paths)
     try:
-        call(name, *map(encode, paths), ctypes.byref(options), ctypes.byref(result))
-    finally:
-        if raised:
-            raise raised[0]
+        call_interruptibly(raised, name, *encoded, ctypes.byref(options), ctypes.byref(result))
+    except BinadeError:
+        if not raised:
+            raise
+    if raised:
+        raise raised[0]
     return report(*(hint(getattr(result, key)) for key, hint in hints.items()))
+
+
+def _check_threads(threads: int) -> int:
+    """C would take the lowest bits of any number."""
+    if not 0 <= operator.index(threads) <= _THREADS_MAX:
+        raise UsageError(f"threads: found {threads}, expected 0 to {_THREADS_MAX}")
+    return threads
 
 
 def pack(
@@ -222,9 +267,9 @@ def pack(
     out: Path,
     *,
     format: int = 2,
-    classes: Iterable[str] = ("linear", "embed"),
+    classes: str | Iterable[str] = ("linear", "embed"),
     revision: str | None = None,
-    exclude: Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
     records: bool = True,
     force: bool = False,
     threads: int = 0,
@@ -233,14 +278,19 @@ def pack(
 ) -> PackReport:
     """Packs a directory or cached hub id into the new directory `out`.
 
-    Tensors that match a pattern in `exclude` are not packed. Without `records` unpacking restores
-    tensors rather than files. `force` replaces an older pack. `threads` 0 is one for each CPU.
+    Tensors that match a pattern in `exclude` are not packed; it and `classes` may be one string.
+    Without `records` unpacking restores tensors rather than files. `force` replaces an older pack.
+    `threads` 0 is one for each CPU.
     """
-    patterns = [encode(pattern) for pattern in exclude]
+    if operator.index(format) not in (1, 2):
+        raise UsageError(f"format {format}: only 1 and 2 exist")
+    names = encode(classes if isinstance(classes, str) else ",".join(classes))
+    patterns = [encode(text) for text in ([exclude] if isinstance(exclude, str) else exclude)]
     array = (ctypes.c_char_p * len(patterns))(*patterns)
+    pointer = ctypes.cast(array, ctypes.c_void_p)  # keeps the array as long as the options are
     fields = "format:i classes:s revision:s exclude:p nexclude:z no_hash:i force:i"
-    values = [format, encode(",".join(classes)), encode(revision), ctypes.addressof(array)]
-    values += [len(patterns), not records, force, threads]
+    values = [format, names, encode_optional(revision), pointer, len(patterns)]
+    values += [not records, force, _check_threads(threads)]
     return _run("pack", [model, out], fields, values, PackReport, (progress, note))
 
 
@@ -254,7 +304,7 @@ def unpack(
     note: Note | None = None,
 ) -> UnpackReport:
     """Restores the original checkpoint in the new directory `out`."""
-    fields, values = "revision:s", (encode(revision), threads)
+    fields, values = "revision:s", (encode_optional(revision), _check_threads(threads))
     return _run("unpack", [packed, out], fields, values, UnpackReport, (progress, note))
 
 
@@ -268,5 +318,6 @@ def verify(
     note: Note | None = None,
 ) -> VerifyReport:
     """Decodes everything and checks every checksum; compares with the directory `against`."""
-    fields, values = "revision:s against:s", (encode(revision), encode(against), threads)
+    fields = "revision:s against:s"
+    values = (encode_optional(revision), encode_optional(against), _check_threads(threads))
     return _run("verify", [packed], fields, values, VerifyReport, (progress, note))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,45 @@ def call(name: str, *arguments: object) -> None:
         raise _ERRORS.get(status, BinadeError)(message.value.decode(errors="replace"))
 
 
-def encode(text: str | os.PathLike[str] | None) -> bytes | None:
+def call_interruptibly(raised: list[BaseException], name: str, *arguments: object) -> None:
+    """Does call() in a thread of its own, while this one can be interrupted.
+
+    Python raises KeyboardInterrupt in the main thread wherever that is: in a callback, ctypes might
+    drop it. What is raised here comes first in `raised`, at which the callback must cancel.
+    """
+    failed: list[BaseException] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            call(name, *arguments)
+        except BaseException as error:
+            failed.append(error)
+        ended.set()
+
+    worker = threading.Thread(target=work)
+    try:
+        worker.start()
+        while not ended.wait(0.2):  # a signal may reach another thread, which does not end a wait
+            pass
+    except BaseException as error:
+        raised.insert(0, error)
+        if worker.is_alive():
+            ended.wait()  # all is undone then; a second Ctrl-C does not wait for it
+        raise
+    if failed:
+        raise failed[0]
+
+
+def encode(text: str | os.PathLike[str]) -> bytes:
     """A string or path for C, which would take it to end at a NUL."""
-    if text is not None and "\0" in os.fspath(text):
+    path = os.fspath(text) if isinstance(text, os.PathLike) else text
+    if not isinstance(path, str):
+        raise TypeError(f"expected a str or os.PathLike[str], not {type(text).__name__}")
+    if "\0" in path:
         raise UsageError(f"{text!r}: holds a NUL")
-    return None if text is None else os.fsencode(text)
+    return os.fsencode(path)
+
+
+def encode_optional(text: str | os.PathLike[str] | None) -> bytes | None:
+    return None if text is None else encode(text)
