@@ -14,6 +14,8 @@ int main(int argc, char **argv) {
     size_t i = binade_find(c, argv[2], strlen(argv[2]));
     if (i == SIZE_MAX) return fprintf(stderr, "there is no tensor %s\n", argv[2]), 1;
     binade_get(c, i, &tensor);
+    if (strcmp(tensor.dtype, "BF16") != 0)
+        return fprintf(stderr, "%s is %s, not BF16\n", argv[2], tensor.dtype), 1;
     status = binade_read_rows(c, i, 0, 1, row, sizeof row, &err);
     if (status) return fprintf(stderr, "%s\n", err.message), 1;
     for (size_t col = 0; col < 4 && col < tensor.cols; col++) {

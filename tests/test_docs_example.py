@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_harness import write_shard
+from cli_harness import EMBED, NORM, make_bf16, write_shard
 
 ROOT = Path(__file__).parent.parent
 BUILD = Path(os.environ["BINADE_LIB"]).parent
@@ -15,10 +15,14 @@ NAME = "model.layers.0.self_attn.q_proj.weight"
 ROWS, COLS = 256, 384
 
 
-def run(command: list) -> str:
+def start(command: list) -> subprocess.CompletedProcess:
     command = [str(part) for part in command]
     env = {**os.environ, "LD_LIBRARY_PATH": str(BUILD), "DYLD_LIBRARY_PATH": str(BUILD)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def run(command: list) -> str:
+    done = start(command)
     assert done.returncode == 0, f"{command}\n{done.stderr}{done.stdout}"
     return done.stdout
 
@@ -41,6 +45,15 @@ def test_example_reads_a_tensor(program, tmp_path):
     shown = run([program, tmp_path / "packed", NAME])
     first = struct.unpack("<f", b"\0\0" + values[0])[0]
     assert any(float(word) == pytest.approx(first, rel=1e-3) for word in find_numbers(shown))
+
+
+def test_example_refuses_what_is_not_bf16(program, tmp_path):
+    tensors = {NORM: ("F32", [2], bytes(8)), EMBED: ("BF16", [1, 2], make_bf16(2, 1))}
+    write_shard(tmp_path / "model.safetensors", tensors)
+    assert run([program, tmp_path, EMBED])
+    done = start([program, tmp_path, NORM])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{NORM} is F32, not BF16\n"
 
 
 def find_numbers(text: str) -> list[str]:
