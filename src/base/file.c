@@ -1,6 +1,7 @@
 /* file.c - open files, whole reads and writes, paths. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -201,6 +202,16 @@ const char *path_base(const char *path) {
 bool path_is_dir(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool path_is_empty_dir(const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return false;
+    bool empty = true;
+    for (struct dirent *e; empty && (e = readdir(dir));)
+        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+    closedir(dir);
+    return empty;
 }
 
 bool path_is_inside(const char *path, size_t nbytes) {

@@ -45,6 +45,7 @@ char *path_join(const char *dir, const char *name);
 /* The part behind the last slash. */
 const char *path_base(const char *path);
 bool path_is_dir(const char *path);
+bool path_is_empty_dir(const char *path);
 /* True for a relative path that stays inside its directory: not empty, no leading slash, no
  * component
  * "", "." or "..", no NUL among nbytes. */

@@ -108,16 +108,6 @@ static bool is_within(const char *dir, dev_t dev, ino_t ino) {
     return within;
 }
 
-static bool is_empty_dir(const char *path) {
-    DIR *dir = opendir(path);
-    if (!dir) return false;
-    bool empty = true;
-    for (struct dirent *e; empty && (e = readdir(dir));)
-        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
-    closedir(dir);
-    return empty;
-}
-
 static binade_status fail_inside(const char *final, binade_error *err) {
     return fail(err, BINADE_E_USAGE, "%s: the output may not be the source or inside of it",
                 quote_path(final).text);
@@ -172,7 +162,7 @@ static binade_status check_place(struct staging *s, const char *source, binade_e
     if (is_within(source, dst.st_dev, dst.st_ino))
         return fail(err, BINADE_E_USAGE, "%s: the output may not be a directory around the source",
                     quote_path(final).text);
-    if (!s->replace && !is_empty_dir(final))
+    if (!s->replace && !path_is_empty_dir(final))
         return fail(err, BINADE_E_USAGE, "%s: exists and is not empty", quote_path(final).text);
     return check_replaceable(s, &dst, err);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { NTHREADS_MAX = 256 };
+enum { NTHREADS_MAX = 1024 };
 
 struct job {
     pool_job run;

@@ -64,6 +64,9 @@ binade_status packed_tensor_open(struct packed_tensor *t, binade_error *err) {
             return corrupt(t, err, "%s has %" PRIu64 " bytes, the shape needs %" PRIu64,
                            part_suffix(t->format, p), t->parts[p].nbytes, expected[p]);
     }
+    if (t->format == 2 && t->parts[PART_CODES].nbytes / 4 > UINT32_MAX)
+        return corrupt(t, err, ".bits has %" PRIu64 " bytes, the format allows fewer than 2^34",
+                       t->parts[PART_CODES].nbytes);
     if (t->parts[PART_CODES].nbytes % 4)
         return corrupt(t, err, "%s has %" PRIu64 " bytes, not whole words",
                        part_suffix(t->format, PART_CODES), t->parts[PART_CODES].nbytes);

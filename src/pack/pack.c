@@ -214,7 +214,7 @@ static void count_results(struct packing *p, const struct timespec *start) {
 /* --force replaces packs only: a slip of the finger must not remove somebody's home. */
 static binade_status check_force(const char *out, binade_error *err) {
     struct manifest m;
-    if (!path_is_dir(out)) return BINADE_OK;
+    if (!path_is_dir(out) || path_is_empty_dir(out)) return BINADE_OK;
     binade_status status = manifest_read(&m, out, err);
     if (status) return status;
     if (!m.format)

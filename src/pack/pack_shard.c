@@ -146,6 +146,14 @@ static binade_status write_header(struct shard_packing *p, binade_error *err) {
     return status;
 }
 
+/* The source's bytes that are no tensor's: header and gaps. */
+static uint64_t count_rest(const struct shard *source) {
+    uint64_t nbytes = source->file.nbytes;
+    for (size_t i = 0; i < source->header.count; i++)
+        nbytes -= source->header.tensors[i].end - source->header.tensors[i].begin;
+    return nbytes;
+}
+
 binade_status pack_shard(const struct pack_context *x, struct shard_job *job, binade_error *err) {
     const struct shard *source = job->source;
     struct shard_packing p = {
@@ -174,6 +182,7 @@ binade_status pack_shard(const struct pack_context *x, struct shard_job *job, bi
     p.encoder.pos = 8 + p.layout.header_nbytes;
     if ((status = encode_all(&p, err))) goto done;
     if ((status = write_header(&p, err))) goto done;
+    if ((status = progress_add(x->progress, count_rest(source), err))) goto done;
     status = file_sync_close(&p.out, err);
 done:
     file_close(&p.out);

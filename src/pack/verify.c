@@ -131,21 +131,31 @@ static binade_status tensor_differs(const struct verifying *v, const binade_tens
                 quote(t->name, t->name_nbytes).text, how);
 }
 
-static binade_status compare_rows(struct verifying *v, size_t i, size_t j, const binade_tensor *t,
-                                  binade_error *err) {
-    /* Rows that are not whole bytes, as those of 4-bit types may be, can only be read all at once.
-     */
-    bool whole = t->nbytes % t->rows != 0;
-    uint64_t row_nbytes = ceil_div(t->nbytes, t->rows);
-    uint64_t step = whole ? t->rows : PIECE_NBYTES / row_nbytes + 1;
-    uint8_t *a = malloc((size_t)(step * row_nbytes)), *b = malloc((size_t)(step * row_nbytes));
+/* Bytes [begin, end) of an entry: of a carried one any, of a packed one whole rows. */
+static binade_status read_bytes(const binade_checkpoint *c, size_t i, uint64_t begin, uint64_t end,
+                                uint8_t *out, binade_error *err) {
+    const struct entry *e = &c->entries[i];
+    const struct shard *shard = &c->shards[e->shard];
+    if (!e->parts)
+        return file_read(&shard->file, 8 + shard->header.header_nbytes + e->tensor->begin + begin,
+                         out, (size_t)(end - begin), err);
+    uint64_t row_nbytes = 2 * e->tensor->shape[e->tensor->ndim - 1];
+    return binade_read_rows(c, i, begin / row_nbytes, end / row_nbytes, out, (size_t)(end - begin),
+                            err);
+}
+
+/* Step by step, where either is packed in whole rows. */
+static binade_status compare_bytes(struct verifying *v, size_t i, size_t j, const binade_tensor *t,
+                                   bool by_rows, binade_error *err) {
+    uint64_t row_nbytes = by_rows ? 2 * t->cols : 1;
+    uint64_t step = (PIECE_NBYTES / row_nbytes + 1) * row_nbytes;
+    uint8_t *a = malloc((size_t)step), *b = malloc((size_t)step);
     binade_status status = a && b ? BINADE_OK : fail_memory(err);
-    for (uint64_t row = 0; row < t->rows && !status; row += step) {
-        uint64_t end = t->rows - row < step ? t->rows : row + step;
-        size_t nbytes = whole ? (size_t)t->nbytes : (size_t)((end - row) * row_nbytes);
-        status = binade_read_rows(v->c, i, row, end, a, nbytes, err);
-        if (!status) status = binade_read_rows(v->against, j, row, end, b, nbytes, err);
-        if (!status && memcmp(a, b, nbytes))
+    for (uint64_t at = 0; at < t->nbytes && !status; at += step) {
+        uint64_t end = t->nbytes - at < step ? t->nbytes : at + step;
+        status = read_bytes(v->c, i, at, end, a, err);
+        if (!status) status = read_bytes(v->against, j, at, end, b, err);
+        if (!status && memcmp(a, b, (size_t)(end - at)))
             status = tensor_differs(v, t, "its values differ from the pack's", err);
         if (!status) status = progress_add(&v->progress, 0, err); /* may be cancelled */
     }
@@ -166,7 +176,7 @@ static binade_status compare_tensor(void *user, size_t i, unsigned worker, binad
     for (size_t d = 0; same && d < t.ndim; d++)
         same = t.shape[d] == u.shape[d];
     if (!same) return tensor_differs(v, &t, "its dtype or shape is not the pack's", err);
-    return t.nbytes ? compare_rows(v, i, j, &t, err) : BINADE_OK;
+    return compare_bytes(v, i, j, &t, t.packed || u.packed, err);
 }
 
 static binade_status compare_tensors(struct verifying *v, binade_error *err) {
