@@ -14,14 +14,14 @@ const char *const pack_help[] = {
     "MODEL is a directory, or a hub id (org/name) in the local Hugging Face cache. It is",
     "only read. DIR appears whole or not at all.",
     "",
-    "  --out DIR        where to write; must not exist, and not be inside MODEL",
+    "  --out DIR        where to write, not inside MODEL; may exist only if it is empty",
     "  --format 2|1     2: smallest, about 10.75 bits a weight (default); 1: about 11.27",
     "  --classes LIST   which weights to pack, of linear, embed, ple, mm and other,",
     "                   separated by commas (default: linear,embed)",
     "  --exclude GLOB   carry the tensors whose names match unpacked; may be repeated",
     "  --no-hash        write no records: faster, but unpack then restores tensors, not",
     "                   files, and verify cannot prove the original",
-    "  --force          replace DIR if it is a Binade checkpoint",
+    "  --force          replace DIR, with all that it holds, if it is a Binade checkpoint",
     "  --revision REV   of a hub id: a branch, tag or commit prefix (default: main)",
     "  --threads N      default: one for each CPU",
     "  --json           print the result as one JSON object",
@@ -61,13 +61,13 @@ static void print_json(const struct console *r, const binade_pack_report *p) {
 
 static void print_summary(const struct options *o, const binade_pack_report *p) {
     text_print(stdout, o->out, strlen(o->out));
-    printf(": %s -> %s, %.1f %% of the original\n", format_nbytes(p->input_nbytes).text,
+    printf(": %s of shards -> %s, %.1f %%\n", format_nbytes(p->input_nbytes).text,
            format_nbytes(p->output_nbytes).text,
            100 * ratio((double)p->output_nbytes, (double)p->input_nbytes));
     if (p->nweights)
         printf("%s weights packed at %.3f bits a weight instead of 16\n",
                format_count(p->nweights).text, (double)p->nbits / (double)p->nweights);
-    printf("%s tensors packed, %s carried as they are, %s files carried\n",
+    printf("%s tensors packed, %s carried as they are; %s original files in all\n",
            format_count(p->npacked).text, format_count(p->ntensors - p->npacked).text,
            format_count(p->nfiles).text);
     printf("%s, %s\n", format_seconds(p->seconds).text,

@@ -7,19 +7,20 @@
 #include "text.h"
 
 const char *const verify_help[] = {
-    "Usage: binade verify PACKED [--against DIR] [options]",
+    "Usage: binade verify PACKED [--against MODEL] [options]",
     "",
     "Decodes the pack PACKED and checks every checksum in it. If the pack has records, the",
     "SHA-256 of every original file is proven, without the original being there; if not, only",
     "the structure can be checked. PACKED is a directory, or a hub id (org/name) in the",
     "local Hugging Face cache. Nothing is written.",
     "",
-    "  --against DIR    compare with this original too, byte for byte",
+    "  --against MODEL  compare with this original too, byte for byte; its directory, or a",
+    "                   hub id in the cache (at its main revision)",
     "  --revision REV   of a hub id: a branch, tag or commit prefix (default: main)",
     "  --threads N      default: one for each CPU",
     "  --json           print the result as one JSON object",
     "  -q, --quiet      print errors only: the exit status tells",
-    "  -v, --verbose    taken as by the other commands; there is no more to say",
+    "  -v, --verbose    accepted; makes no difference",
     "",
     "Exit status: 0 good (with no records: the structure), 1 something is corrupt or",
     "differs, 2 it could not be checked.",

@@ -73,7 +73,7 @@ void info_print(const struct info *info, bool verbose) {
         printf("\nholds   a checkpoint that is not packed\n");
     printf("tensors %s, %s of them packed\n", format_count(total->ntensors).text,
            format_count(total->npacked).text);
-    printf("bytes   %s stored, %s originally (%.1f %%)\n\n",
+    printf("bytes   of tensors: %s stored, %s originally (%.1f %%)\n\n",
            format_nbytes(total->stored_nbytes).text, format_nbytes(total->nbytes).text,
            100 * ratio((double)total->stored_nbytes, (double)total->nbytes));
     if (verbose) print_tensors(info);

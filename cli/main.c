@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -25,12 +26,12 @@ static const char *const main_help[] = {
     "",
     "Stores BF16 language models in about two thirds of their bytes, without losing a bit.",
     "",
-    "  binade pack MODEL --out DIR           pack a checkpoint",
-    "  binade unpack PACKED --out DIR        restore the original, byte for byte",
-    "  binade verify PACKED [--against DIR]  prove that the original can be restored",
-    "  binade info PATH                      tell what a checkpoint holds",
+    "  binade pack MODEL --out DIR            pack a checkpoint",
+    "  binade unpack PACKED --out DIR         restore the original, byte for byte",
+    "  binade verify PACKED [--against MODEL] prove that the original can be restored",
+    "  binade info PATH                       tell what a checkpoint holds",
     "",
-    "  binade COMMAND --help                 all options, with examples",
+    "  binade COMMAND --help                  all options, with examples",
     "  binade --version",
     "",
     "A checkpoint is a directory, or a hub id (org/name) in the local Hugging Face cache.",
@@ -50,6 +51,18 @@ static void hold_standard_streams(void) {
         if (fcntl(fd, F_GETFD) == -1 && errno == EBADF &&
             open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) == -1)
             _exit(EXIT_OTHER);
+}
+
+/* A checkpoint has one file open per shard, of which there may be more than the usual limit. */
+static void allow_many_files(void) {
+    enum { ENOUGH = 10240 }; /* the most that macOS takes where it says that there is no limit */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max) return;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 || before >= ENOUGH) return;
+    limit.rlim_cur = ENOUGH;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static void print_lines(const char *const *lines) {
@@ -86,6 +99,7 @@ int main(int argc, char **argv) {
     int code = EXIT_GOOD;
 
     hold_standard_streams();
+    allow_many_files();
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
     signals_watch();
     binade_status status =

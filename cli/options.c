@@ -15,7 +15,7 @@ static const struct option_name {
     {"--out", "DIR", OPTION_OUT},          {"--format", "2|1", OPTION_FORMAT},
     {"--classes", "LIST", OPTION_CLASSES}, {"--revision", "REV", OPTION_REVISION},
     {"--exclude", "GLOB", OPTION_EXCLUDE}, {"--no-hash", NULL, OPTION_NO_HASH},
-    {"--force", NULL, OPTION_FORCE},       {"--against", "DIR", OPTION_AGAINST},
+    {"--force", NULL, OPTION_FORCE},       {"--against", "MODEL", OPTION_AGAINST},
     {"--threads", "N", OPTION_THREADS},    {"--json", NULL, OPTION_JSON},
     {"--quiet", NULL, OPTION_QUIET},       {"-q", NULL, OPTION_QUIET},
     {"--verbose", NULL, OPTION_VERBOSE},   {"-v", NULL, OPTION_VERBOSE},
@@ -155,6 +155,10 @@ static binade_status take_argument(struct options *o, const char *arg,
     for (size_t i = 0; i < ncommands; i++)
         if (strcmp(arg, commands[i].name) == 0) o->command = &commands[i];
     if (o->command) return BINADE_OK;
+    if (strcmp(arg, "help") == 0) {
+        o->help = true;
+        return BINADE_OK;
+    }
     return usage(err, "unknown command '%s' (see binade --help)", arg);
 }
 
@@ -190,7 +194,7 @@ binade_status options_parse(struct options *o, int argc, char **argv,
     memset(o, 0, sizeof(*o));
     /* Looked for ahead, because an error in front of it is to be reported as JSON too. */
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        o->json |= strcmp(argv[i], "--json") == 0;
+        o->json |= strcmp(argv[i], "--json") == 0 || strncmp(argv[i], "--json=", 7) == 0;
 
     o->exclude = calloc((size_t)argc + 1, sizeof(*o->exclude));
     if (!o->exclude) {

@@ -1,7 +1,10 @@
 """The command `binade` as a user meets it: options, results, JSON, messages, exit statuses."""
 
+import json
 import math
 import os
+import random
+import resource
 import struct
 from collections import Counter
 
@@ -18,6 +21,7 @@ from cli_harness import (
     run,
     run_well,
     tiny_model,
+    write_shard,
 )
 
 SOUND = "structure sound, original not proven"
@@ -62,6 +66,13 @@ def test_help_of_a_command(command, options):
         assert f"--{option}" in result.out
     assert "Examples:\n  binade " in result.out
     assert max(map(len, result.out.splitlines())) <= 90
+
+
+def test_help_as_a_command():
+    assert run_well("help").out == run_well("--help").out
+    for command in ("pack", "unpack", "verify", "info"):
+        assert run_well("help", command).out == run_well(command, "--help").out
+    assert_failure(run("help", "frobnicate"), 2)
 
 
 BAD_LINES = """
@@ -115,6 +126,12 @@ def test_bad_line(line, tmp_path):
     error = as_json.json["error"]
     assert error["status"] == "usage"
     assert as_json.err == f"binade: {error['message']}\n"
+
+
+def test_json_with_a_value_is_an_error_in_json():
+    result = run("info", tiny_model(), "--json=1")
+    assert_failure(result, 2)
+    assert result.json["error"]["message"] == "--json takes no value"
 
 
 def test_options_stand_anywhere(tmp_path):
@@ -215,6 +232,29 @@ def test_verify():
     assert (result["against"], result["equal"]) == (str(model), True)
 
 
+def test_verify_against_more_than_the_original(tmp_path):
+    for name, data in read_files(tiny_model()).items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "more").write_text("")
+    result = run("verify", packed_model(), "--against", tmp_path)
+    assert_failure(result, 1)
+    assert result.err == f"binade: {tmp_path}/more: the pack has no such file\n"
+
+
+def test_more_shards_than_open_files_are_usual(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    for i in range(100):
+        tensors = {f"{i}.embed_tokens.weight": ("BF16", [1, 1], bytes(2))}
+        write_shard(model / f"{i}.safetensors", tensors)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1000))
+
+    run_well("pack", model, "--out", tmp_path / "out", preexec_fn=limit)
+    run_well("verify", tmp_path / "out", "--against", model, preexec_fn=limit)
+
+
 def test_verify_without_records():
     bare = bare_model()
     assert run_well("verify", bare).out.startswith(f"{bare}: {SOUND} (")
@@ -307,3 +347,90 @@ def test_notes_and_tensor_lines(tmp_path):
     verbose = run_well("pack", model, "--out", tmp_path / "d", "-v")
     assert Q_PROJ in verbose.err
     assert "\x1b" not in verbose.err
+
+
+# ---- Notes on what is not packed
+
+
+def pack_notes(model, out, *args):
+    return run_well("pack", model, "--out", out, "--json", *args).json["notes"]
+
+
+def write_model(path, tensors):
+    path.mkdir(parents=True)
+    write_shard(path / SHARD, tensors)
+    return path
+
+
+def test_note_of_large_matrices_that_are_carried(tmp_path):
+    weight = ("BF16", [256, 256], make_tensors()[Q_PROJ][2])
+    tensors = {
+        "gpt_neox.layers.0.attention.dense.weight": weight,
+        "gpt_neox.layers.1.attention.dense.weight": weight,
+        "vision_tower.a.weight": weight,
+        Q_PROJ: weight,
+        "a.norm.weight": ("BF16", [1 << 16], weight[2]),
+    }
+    model = write_model(tmp_path / "model", tensors)
+    (note,) = pack_notes(model, tmp_path / "a")
+    assert note == (
+        "carried unpacked: 3 large BF16 matrices, 0.4 MB, of class mm, other;"
+        " --classes linear,embed,mm,other packs them"
+    )
+    assert pack_notes(model, tmp_path / "b", "--classes", "linear,embed,mm,other") == []
+    assert pack_notes(model, tmp_path / "c", "--exclude", "*dense*") == []
+
+
+def test_no_note_of_what_nobody_expects_to_be_packed(tmp_path):
+    weight = ("BF16", [256, 256], make_tensors()[Q_PROJ][2])
+    tensors = {
+        "vision_tower.a.weight": weight,
+        "model.embed_tokens_per_layer.weight": weight,
+        "router.weight": ("BF16", [128, 512], weight[2]),
+        "small.weight": ("BF16", [255, 256], weight[2][: 255 * 512]),
+        "a.norm.weight": ("BF16", [1 << 16], weight[2]),
+        "ids": ("I16", [256, 256], weight[2]),
+    }
+    assert pack_notes(write_model(tmp_path / "model", tensors), tmp_path / "out") == []
+
+
+def test_note_of_tensors_that_grow(tmp_path):
+    noise = random.Random(5).randbytes(2 * 64 * 64)
+    tensors = {"embed_tokens.weight": ("BF16", [64, 64], noise)}
+    model = write_model(tmp_path / "model", tensors)
+    (note,) = pack_notes(model, tmp_path / "a")
+    grown = run_well("info", tmp_path / "a", "--json").json["total"]["stored_bytes"] - len(noise)
+    assert grown > 0
+    assert note == (
+        f"1 packed tensor takes more room than as BF16, together {grown} bytes"
+        " (embed_tokens.weight); --exclude carries such tensors as they are"
+    )
+    assert pack_notes(model, tmp_path / "b", "--exclude", "embed*") == []
+    tensors["lm_head.weight"] = tensors["embed_tokens.weight"]
+    (note,) = pack_notes(write_model(tmp_path / "two", tensors), tmp_path / "c")
+    assert note.startswith(f"2 packed tensors take more room than as BF16, together {2 * grown} ")
+    assert "(embed_tokens.weight and others)" in note
+
+
+def test_note_of_a_pattern_that_matches_nothing(tmp_path):
+    args = ["--exclude", "*q_proj*", "--exclude", "*.nothing", "--exclude", "*norm*"]
+    notes = pack_notes(tiny_model(), tmp_path / "out", *args, "--exclude", "*.0.*")
+    assert notes == ['--exclude "*.nothing" matches no tensor']
+
+
+def test_note_of_other_shards(tmp_path):
+    model = write_model(tmp_path / "model", make_tensors())
+    write_model(model / "sub", make_tensors())
+    size = (model / SHARD).stat().st_size / 1e6
+    (note,) = pack_notes(model, tmp_path / "a")
+    assert note == (
+        f"carried unpacked: 1 *.safetensors file, {size:.1f} MB, in sub-directories (sub/{SHARD})"
+    )
+    write_shard(model / "unlisted.safetensors", make_tensors())
+    index = {"weight_map": dict.fromkeys(make_tensors(), SHARD)}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    (note,) = pack_notes(model, tmp_path / "b")
+    assert note == (
+        f"carried unpacked: 2 *.safetensors files, {2 * size:.1f} MB,"
+        f" that the index does not list (sub/{SHARD} and others)"
+    )

@@ -125,6 +125,11 @@ def test_hub_cache(tmp_path):
         assert "hf download org/absent" in result.err
     run_well("pack", "org/tiny", "--out", tmp_path / "out", env=by_cache)
     run_well("verify", tmp_path / "out", "--against", tiny_model())
+    result = run_well("verify", tmp_path / "out", "--against", "org/tiny", "--json", env=by_cache)
+    assert (result.json["against"], result.json["equal"]) == ("org/tiny", True)
+    result = run("verify", tmp_path / "out", "--against", "org/absent", env=by_cache)
+    assert_failure(result, 2)
+    assert "hf download org/absent" in result.err
 
 
 # ---- Terminal
