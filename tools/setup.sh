@@ -12,6 +12,7 @@ need_probe() {
     cmocka) has pkg-config && pkg-config --exists cmocka ;;
     clang-fuzz) clang_fuzzes ;;
     arm64-cc) has aarch64-linux-gnu-gcc && has_arm64_libc ;;
+    arm64-c++) has aarch64-linux-gnu-g++ ;;
     qemu) has qemu-aarch64 ;;
     python) find_python >/dev/null ;;
     zstd) has_header zstd.h ;;
@@ -46,6 +47,7 @@ need_package() {
     nm) echo binutils ;;
     clang-fuzz) echo "clang libclang-rt-dev" ;;
     arm64-cc) echo "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;;
+    arm64-c++) echo g++-aarch64-linux-gnu ;;
     qemu) echo qemu-user ;;
     python) echo "python3 python3-venv python3-pip" ;;
     zstd) echo libzstd-dev ;;

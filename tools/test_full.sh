@@ -3,6 +3,8 @@
 
 # shellcheck source=tools/emulated_arm.sh
 . "$ROOT/tools/emulated_arm.sh"
+# shellcheck source=tools/emulated_mlx.sh
+. "$ROOT/tools/emulated_mlx.sh"
 
 setup_full() {
     if is_macos; then setup_tests; else setup_tests valgrind; fi
@@ -19,6 +21,7 @@ test_full() {
     suite "slow Python tests" count_pytest run_pytest -m slow
     if mlx_exists; then suite "slow MLX tests" count_pytest run_mlx_pytest -m slow; fi
     test_emulated_arm
+    test_emulated_mlx
     test_fuzz "${FUZZ_SECONDS:-120}"
 }
 
