@@ -509,4 +509,6 @@ def test_pip_install_replaces_the_older_package(model, tmp_path):
     package = Path(where).parent
     assert package.is_relative_to(tmp_path / "venv")
     files = {path.name for path in package.iterdir() if path.is_file()}
-    assert files - {"libbinade.so", "libbinade.dylib"} == {"__init__.py", "_library.py", "py.typed"}
+    assert files & {"libbinade.so", "libbinade.dylib"}
+    others = {name for name in files if not name.startswith("libbinade")}  # MLX adds one
+    assert others == {"__init__.py", "_library.py", "py.typed"}
