@@ -14,12 +14,13 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+
+from bench_report import cpu_name, middle_and_spread, write_table
 
 HERE = Path(__file__).parent
 CHUNK = 1 << 20
@@ -78,12 +79,6 @@ def read_files(folder: Path) -> int:
                 while chunk := file.read(CHUNK):
                     total += len(chunk)
     return total
-
-
-def middle_and_spread(values: list[float]) -> tuple[float, float]:
-    """The median, and half of (largest - smallest) as a part of it."""
-    median = statistics.median(values)
-    return median, (max(values) - min(values)) / 2 / median
 
 
 # ---- From memory to memory ----
@@ -204,23 +199,6 @@ class Commands:
 
 
 # ---- Report ----
-
-
-def cpu_name() -> str:
-    if sys.platform == "darwin":
-        line = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True)
-        return line.stdout.decode().strip()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.lower().startswith(("model name", "cpu model")):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
-def write_table(lines: list[str], head: list[str], rows: list[list[str]]) -> None:
-    lines.append("| " + " | ".join(head) + " |")
-    lines.append("|---|" + "---:|" * (len(head) - 1))
-    lines.extend("| " + " | ".join(row) + " |" for row in rows)
-    lines.append("")
 
 
 def format_rate(rate: float, spread: float, runs: int = 2) -> str:

@@ -21,14 +21,14 @@ bench_codec() { # [BENCH_CODEC OPTION]...
 
 bench_cpu() { # [BENCH_CPU OPTION]...
     mlx_exists || die "MLX does not exist for this machine"
-    require cc g++ cmake make pkg-config openssl xxhash zstd lz4 python python-headers
-    build bench -DCMAKE_BUILD_TYPE=Release -DBINADE_BENCH=ON
+    require cc g++ cmake make pkg-config openssl xxhash python python-headers
+    build_release
     setup_venv
     setup_model
     setup_mlx
     build_mlx
     mkdir -p bench/results
-    "$MLX_PYTHON" bench/bench_cpu.py --model "$BINADE_DEMO_MODEL" --binade build/bench/binade \
-        --bench-r4 build/bench/bench/bench_r4 --results bench/results/cpu.md "$@"
+    "$MLX_PYTHON" bench/bench_cpu.py --model "$BINADE_DEMO_MODEL" --binade "$BINADE_BIN" \
+        --results bench/results/cpu.md "$@"
     cat bench/results/cpu.md
 }
