@@ -167,15 +167,15 @@ def write_profile(lines: list[str], results: dict) -> None:
     head = ["", "threads", "all", "packed products", "attention (MLX)", "other operations (MLX)"]
     write_table(lines, [*head, "building the graph (Python)"], rows)
     profile = results["profile"][-1]["parts"]
-    shares = {kind: profile[kind]["products"] / profile[kind]["compute"] for kind in PROFILED}
-    attention = profile["prompt"]["attention"] / profile["prompt"]["compute"]
+    part = {kind: profile[kind]["products"] / profile[kind]["compute"] for kind in PROFILED}
+    short, long, prompt = (f"{100 * part[kind]:.0f} %" for kind in ("short", "long", "prompt"))
+    attention = 100 * profile["prompt"]["attention"] / profile["prompt"]["compute"]
     lines += [
-        f"With {THREADS[-1]} threads the packed products are {100 * shares['short']:.0f} % of the",
-        f"computing of a token behind a short prompt, {100 * shares['long']:.0f} % behind a long one,",
-        f"and {100 * shares['prompt']:.0f} % of a long prompt, of which attention is",
-        f"{100 * attention:.0f} %. What is not products is MLX's own: one thread, in BF16 one number",
-        "at a time, and for a token some thousand small operations. Both sides pay it alike, so it",
-        "bounds their ratio, the more the smaller the model is.",
+        f"With {THREADS[-1]} threads the packed products are {short} of the computing of a token",
+        f"behind a short prompt, {long} behind a long one, and {prompt} of a long prompt, of which",
+        f"attention is {attention:.0f} %. What is not products is MLX's own: one thread, in BF16",
+        "one number at a time, and for a token some thousand small operations. Both sides pay it",
+        "alike, so it bounds their ratio, the more the smaller the model is.",
         "",
     ]
 
