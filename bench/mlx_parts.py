@@ -253,4 +253,5 @@ PARTS = {
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in PARTS:
         raise SystemExit(__doc__)
+    mx.set_default_device(mx.cpu)
     print(json.dumps(PARTS[sys.argv[1]](*sys.argv[2:])))

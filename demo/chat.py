@@ -65,6 +65,7 @@ def main() -> None:
     if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
     ntokens = int(sys.argv[3]) if len(sys.argv) == 4 else NTOKENS
+    mx.set_default_device(mx.cpu)
     answers = []
     for name, load, path in zip(
         ("original, BF16", "packed"), (load_reference, r4.load), sys.argv[1:3], strict=True
