@@ -61,13 +61,23 @@ static bool is_empty_shard(const binade_checkpoint *c, const char *name) {
     return found;
 }
 
+/* Records say it; without them the file's own metadata has to. */
+static bool is_shard_beside_index(const binade_checkpoint *c, const char *name) {
+    const struct manifest *m = &c->manifest;
+    for (size_t i = 0; i < m->nrecords; i++) {
+        if (m->records[i].kind == RECORD_SHARD && !strcmp(m->records[i].shard, name)) return true;
+    }
+    return !m->has_records && is_empty_shard(c, name);
+}
+
 /* An index names shards by their tensors, so a pack's shards without tensors are not in it. */
 static binade_status add_empty_shards(binade_checkpoint *c, binade_error *err) {
     static const char suffix[] = ".safetensors";
     for (size_t i = 0; i < c->dir.others.count;) {
         const char *name = c->dir.others.paths[i];
         size_t length = strlen(name), end = sizeof suffix - 1;
-        if (length < end || strcmp(name + length - end, suffix) || !is_empty_shard(c, name)) {
+        if (length < end || strcmp(name + length - end, suffix) ||
+            !is_shard_beside_index(c, name)) {
             i++;
             continue;
         }

@@ -16,15 +16,6 @@ enum { RICE_PIECE_NBYTES = PIECE_NWEIGHTS / 8 * (RICE_K_MAX + RICE_Q_MAX) + 4 * 
 /* A row may hold a single weight, so a piece may hold as many tiles as weights. */
 enum { FIXED_PIECE_NBYTES = TILE * PIECE_NWEIGHTS };
 
-static const char *const suffixes[2][NPARTS] = {
-    {".raw", ".table", ".meta", ".idx", ".esc"},
-    {".raw", ".table", ".meta", ".bits", ".roff"},
-};
-
-const char *part_suffix(int format, enum part part) {
-    return suffixes[format - 1][part];
-}
-
 static binade_status corrupt(const struct packed_tensor *t, binade_error *err, const char *format,
                              ...) __attribute__((format(printf, 3, 4)));
 

@@ -20,11 +20,6 @@ struct matching {
     binade_error *err;
 };
 
-static const char *const part_dtypes[2][NPARTS] = {
-    {"U8", "U8", "U8", "U32", "U8"},
-    {"U8", "U8", "U8", "U32", "U32"},
-};
-
 static binade_status bad_part(const struct matching *m, const struct json_string *name,
                               enum part part, const char *what) {
     return fail(m->err, BINADE_E_DATA, "%s: tensor %s: its part %s %s", quote_path(m->file).text,
@@ -41,7 +36,7 @@ static binade_status find_part(struct matching *m, const struct json_string *nam
     *index = st_find(m->h, m->name.data, m->name.nbytes);
     if (*index == SIZE_MAX) return bad_part(m, name, part, "is absent");
     const struct st_tensor *t = &m->h->tensors[*index];
-    if (strcmp(t->dtype, part_dtypes[m->format - 1][part]))
+    if (strcmp(t->dtype, part_dtype(m->format, part)))
         return bad_part(m, name, part, "has the wrong dtype");
     if (part != PART_RAW && t->ndim != 1) return bad_part(m, name, part, "is not 1-D");
     if (m->is_part[*index]) return bad_part(m, name, part, "belongs to another tensor too");

@@ -16,6 +16,8 @@ enum part { PART_RAW, PART_TABLE, PART_META, PART_CODES, PART_TAIL, NPARTS };
 
 /* ".raw" and so on; format 1 or 2. */
 const char *part_suffix(int format, enum part part);
+/* "U8", or "U32" for words. */
+const char *part_dtype(int format, enum part part);
 
 /* Rows of `cols` columns that make up a piece; 1 for longer rows, which are cut themselves. */
 static inline uint64_t piece_nrows(uint64_t cols) {

@@ -93,10 +93,9 @@ static binade_status put_packed_entries(struct shard_layout *l, struct buffer *b
     const uint64_t nbytes[NPARTS] = {rows * cols, 256, rows * row_ntiles(cols), size->codes_nbytes,
                                      size->tail_nbytes};
     for (int p = 0; p < NPARTS; p++) {
-        bool words = p == PART_CODES || (p == PART_TAIL && l->format == 2);
-        uint64_t length = words ? nbytes[p] / 4 : nbytes[p];
-        struct written w = {t,        part_suffix(l->format, p), words ? "U32" : "U8", &length, 1,
-                            nbytes[p]};
+        const char *dtype = part_dtype(l->format, p);
+        uint64_t length = nbytes[p] / (st_dtype_nbits(dtype) / 8);
+        struct written w = {t, part_suffix(l->format, p), dtype, &length, 1, nbytes[p]};
         if (p == PART_RAW) {
             w.shape = t->shape;
             w.ndim = t->ndim;
