@@ -19,10 +19,22 @@ test_full() {
         "Python tests, the command under address and undefined sanitizers" count_pytest \
         run_pytest -m "not slow"
     suite "slow Python tests" count_pytest run_pytest -m slow
-    if mlx_exists; then suite "slow MLX tests" count_pytest run_mlx_pytest -m slow; fi
+    if mlx_exists; then test_mlx_full; fi
     test_emulated_arm
     test_emulated_mlx
     test_fuzz "${FUZZ_SECONDS:-120}"
+}
+
+# Whole models with each kernel set but the best, which `./run test` took.
+test_mlx_full() {
+    local kernels
+    suite "slow MLX tests" count_pytest run_mlx_pytest -m slow
+    for kernels in avx2 plain; do
+        if [ "$(chosen_kernels "$kernels")" = "$kernels" ]; then
+            BINADE_CPU=$kernels suite "MLX tests, $kernels kernels" count_pytest run_mlx_pytest \
+                -m "not slow"
+        fi
+    done
 }
 
 # Only the core tests: MemorySanitizer needs every library that it meets to be built for it.
