@@ -99,8 +99,8 @@ void bind_operations(nb::module_ &m) {
     m.def("r4_matmul", &binade::r4_matmul, "x"_a, "w"_a, "bias"_a = nb::none(), nb::kw_only(),
           "stream"_a = nb::none(), "x @ W.T, with a bias addmm(bias, x, W.T).");
     m.def("r4_gather_mm", &binade::r4_gather_mm, "x"_a, "w"_a, "lhs_indices"_a = nb::none(),
-          "rhs_indices"_a, nb::kw_only(), "sorted_indices"_a = false, "stream"_a = nb::none(),
-          "gather_mm(x, W.swapaxes(-1, -2), lhs_indices, rhs_indices).");
+          "rhs_indices"_a, nb::kw_only(), nb::arg("sorted_indices") = false,
+          "stream"_a = nb::none(), "gather_mm(x, W.swapaxes(-1, -2), lhs_indices, rhs_indices).");
     m.def("r4_rows", &binade::r4_rows, "w"_a, "ids"_a, nb::kw_only(), "stream"_a = nb::none(),
           "W[ids].");
     m.def("r4_rebuild", &binade::r4_rebuild, "w"_a, nb::kw_only(), "stream"_a = nb::none(),

@@ -32,16 +32,18 @@ uint16_t *bits(mx::array &a);
 // Throws std::out_of_range unless every id (uint32) is below the limit.
 void check_below(const mx::array &ids, size_t limit, const char *operation);
 
-// The last four inputs.
 struct WeightArrays {
     mx::array groups, escapes, escape_starts, exponents;
     R4Dims dims;
 
-    WeightArrays(const Arrays &inputs, R4Dims d)
-        : groups(weak(inputs.end()[-4])), escapes(weak(inputs.end()[-3])),
-          escape_starts(weak(inputs.end()[-2])), exponents(weak(inputs.end()[-1])), dims(d) {}
+    WeightArrays(const Arrays &inputs, R4Dims dims) : WeightArrays(weight_arrays(inputs), dims) {}
 
     binade_r4 view() const;
+
+  private:
+    WeightArrays(const mx::array *arrays, R4Dims d)
+        : groups(weak(arrays[0])), escapes(weak(arrays[1])), escape_starts(weak(arrays[2])),
+          exponents(weak(arrays[3])), dims(d) {}
 };
 
 } // namespace binade

@@ -41,24 +41,27 @@ mx::array copy(const void *data, mx::Shape shape, mx::Dtype dtype) {
 }
 
 // A weight whose memory is to be freed: MLX on CPUs takes over no memory of others.
-struct OwnedR4 : binade_r4 {
-    OwnedR4() : binade_r4{} {}
+struct OwnedR4 {
+    binade_r4 w{};
+
+    OwnedR4() = default;
     OwnedR4(const OwnedR4 &) = delete;
-    ~OwnedR4() { binade_r4_free(this); }
+    ~OwnedR4() { binade_r4_free(&w); }
 
     R4Weight arrays(bool stacked) const {
-        uint64_t nblocks = nexperts * ((rows + BINADE_R4_BLOCK_NROWS - 1) / BINADE_R4_BLOCK_NROWS);
-        uint64_t ngroups = (cols + BINADE_R4_GROUP_NCOLS - 1) / BINADE_R4_GROUP_NCOLS;
-        uint64_t nescapes = escape_starts[nblocks];
+        uint64_t block_nrows = BINADE_R4_BLOCK_NROWS, group_ncols = BINADE_R4_GROUP_NCOLS;
+        uint64_t nblocks = w.nexperts * ((w.rows + block_nrows - 1) / block_nrows);
+        uint64_t ngroups = (w.cols + group_ncols - 1) / group_ncols;
+        uint64_t nescapes = w.escape_starts[nblocks];
         return {
-            copy(groups, {dimension(nblocks), dimension(ngroups), BINADE_R4_GROUP_NBYTES},
+            copy(w.groups, {dimension(nblocks), dimension(ngroups), BINADE_R4_GROUP_NBYTES},
                  mx::uint8),
-            copy(escapes, {dimension(nescapes)}, mx::uint8),
-            copy(escape_starts, {dimension(nblocks + 1)}, mx::uint32),
-            copy(exponents, {16}, mx::uint8),
-            dimension(nexperts),
-            dimension(rows),
-            dimension(cols),
+            copy(w.escapes, {dimension(nescapes)}, mx::uint8),
+            copy(w.escape_starts, {dimension(nblocks + 1)}, mx::uint32),
+            copy(w.exponents, {16}, mx::uint8),
+            dimension(w.nexperts),
+            dimension(w.rows),
+            dimension(w.cols),
             stacked,
         };
     }
@@ -146,12 +149,12 @@ R4Weight Checkpoint::load_r4(const std::string &name, int row0, int row1) const 
     if (row0 < 0 || row1 < row0)
         throw Error(BINADE_E_USAGE, "tensor " + name + ": rows " + std::to_string(row0) + " to " +
                                         std::to_string(row1) + " are no range");
-    OwnedR4 w;
+    OwnedR4 owned;
     binade_error error{};
     check(binade_r4_load(checkpoint_.get(), i, static_cast<uint64_t>(row0),
-                         static_cast<uint64_t>(row1), 0, &w, &error),
+                         static_cast<uint64_t>(row1), 0, &owned.w, &error),
           error);
-    return w.arrays(t.ndim == 3);
+    return owned.arrays(t.ndim == 3);
 }
 
 R4Weight r4_make(const mx::array &weight) {
@@ -160,14 +163,14 @@ R4Weight r4_make(const mx::array &weight) {
     auto bf16 = mx::contiguous(weight);
     bf16.eval();
     bool stacked = weight.ndim() == 3;
-    OwnedR4 w;
+    OwnedR4 owned;
     binade_error error{};
     check(binade_r4_make(reinterpret_cast<const uint16_t *>(bf16.data<mx::bfloat16_t>()),
                          stacked ? static_cast<uint64_t>(weight.shape(0)) : 1,
                          static_cast<uint64_t>(weight.shape(-2)),
-                         static_cast<uint64_t>(weight.shape(-1)), 0, &w, &error),
+                         static_cast<uint64_t>(weight.shape(-1)), 0, &owned.w, &error),
           error);
-    return w.arrays(stacked);
+    return owned.arrays(stacked);
 }
 
 } // namespace binade

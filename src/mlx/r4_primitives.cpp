@@ -34,8 +34,9 @@ bool R4Primitive::is_equivalent(const Primitive &other) const {
 }
 
 R4Weight R4Primitive::weight(const Arrays &inputs) const {
-    return {inputs.end()[-4], inputs.end()[-3], inputs.end()[-2], inputs.end()[-1],
-            dims_.experts,    dims_.rows,       dims_.cols,       dims_.stacked};
+    auto arrays = weight_arrays(inputs);
+    return {arrays[0],     arrays[1],  arrays[2],  arrays[3],
+            dims_.experts, dims_.rows, dims_.cols, dims_.stacked};
 }
 
 // ---- R4Matmul ---------------------------------------------------------------------------------

@@ -15,6 +15,11 @@ namespace binade {
 
 using Arrays = std::vector<mx::array>;
 
+// The last four inputs: groups, escapes, escape_starts, exponents.
+inline const mx::array *weight_arrays(const Arrays &inputs) {
+    return inputs.data() + inputs.size() - 4;
+}
+
 struct R4Dims {
     int experts, rows, cols;
     bool stacked;
