@@ -117,6 +117,7 @@ def test_limited_address_space(command):
         result = run(*job.args, preexec_fn=set_limit)
         job.check(result, mebibytes)
         codes.append(result.code)
-    assert codes == sorted(codes, reverse=True)
+    # In between either may happen: with more room more threads start, and each wants some of it.
+    assert set(codes) == {0, 2}
     assert codes[0] == 2
     assert codes[-1] == 0
