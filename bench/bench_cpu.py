@@ -43,8 +43,9 @@ def run_python(arguments: list, kernels: str, threads: int) -> str:
 
 
 def measure(kernels: str, threads: int, *arguments) -> dict:
-    print(f"{kernels}, {threads} threads: {arguments[0]}", flush=True)
-    return json.loads(run_python([HERE / "mlx_parts.py", *arguments], kernels, threads))
+    output = run_python([HERE / "mlx_parts.py", *arguments], kernels, threads)
+    print(f"{kernels}, {threads} threads: {arguments[0]}: {output}", flush=True)
+    return json.loads(output)
 
 
 def find_kernels() -> list[str]:
