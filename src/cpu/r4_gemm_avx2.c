@@ -13,6 +13,7 @@ TARGET_AVX2 void r4_decode_avx2(const struct r4_lookup *lookup, const uint8_t *g
     for (size_t g = 0; g < ngroups; g++) {
         r4_prefetch(groups + (ngroups + g) * R4_NBYTES);
         struct group256 group = r4_load_group256(&l, groups + g * R4_NBYTES, &next);
+#pragma GCC unroll 4
         for (unsigned c = 0; c < R4_NCOLS; c++) {
             float *to = w + (g * R4_NCOLS + c) * stride;
             _mm256_storeu_ps(to, group.half[0].col[c]);
@@ -39,6 +40,7 @@ TARGET_AVX2 static ALWAYS_INLINE void multiply_tile(const float *w, size_t ncols
                                                     size_t ldx, unsigned nrows, float *sums) {
     __m256 sum[6][2];
 
+#pragma GCC unroll 6
     for (unsigned m = 0; m < nrows; m++) {
         sum[m][0] = _mm256_loadu_ps(sums + m * R4_PANEL);
         sum[m][1] = _mm256_loadu_ps(sums + m * R4_PANEL + 8);
@@ -46,12 +48,14 @@ TARGET_AVX2 static ALWAYS_INLINE void multiply_tile(const float *w, size_t ncols
     for (size_t col = 0; col < ncols; col++) {
         __m256 w0 = _mm256_loadu_ps(w + col * R4_PANEL);
         __m256 w1 = _mm256_loadu_ps(w + col * R4_PANEL + 8);
+#pragma GCC unroll 6
         for (unsigned m = 0; m < nrows; m++) {
             __m256 factor = _mm256_broadcast_ss(x + m * ldx + col);
             sum[m][0] = r4_step256(sum[m][0], factor, w0);
             sum[m][1] = r4_step256(sum[m][1], factor, w1);
         }
     }
+#pragma GCC unroll 6
     for (unsigned m = 0; m < nrows; m++) {
         _mm256_storeu_ps(sums + m * R4_PANEL, sum[m][0]);
         _mm256_storeu_ps(sums + m * R4_PANEL + 8, sum[m][1]);

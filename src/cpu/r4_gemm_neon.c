@@ -13,7 +13,9 @@ void r4_decode_neon(const struct r4_lookup *lookup, const uint8_t *groups, size_
     for (size_t g = 0; g < ngroups; g++) {
         r4_prefetch(groups + (ngroups + g) * R4_NBYTES);
         struct group128 group = r4_load128(&l, groups + g * R4_NBYTES, &next);
+#pragma GCC unroll 4
         for (unsigned c = 0; c < R4_NCOLS; c++)
+#pragma GCC unroll 4
             for (unsigned q = 0; q < R4_NQUARTERS; q++)
                 vst1q_f32(w + (g * R4_NCOLS + c) * stride + 4 * q, group.quarter[q].col[c]);
     }
@@ -38,18 +40,25 @@ static ALWAYS_INLINE void multiply_tile(const float *w, size_t ncols, const floa
                                         unsigned nrows, float *sums) {
     float32x4_t sum[6][R4_NQUARTERS];
 
+#pragma GCC unroll 6
     for (unsigned m = 0; m < nrows; m++)
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             sum[m][q] = vld1q_f32(sums + m * R4_PANEL + 4 * q);
     for (size_t col = 0; col < ncols; col++) {
         float32x4_t column[R4_NQUARTERS];
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             column[q] = vld1q_f32(w + col * R4_PANEL + 4 * q);
+#pragma GCC unroll 6
         for (unsigned m = 0; m < nrows; m++)
+#pragma GCC unroll 4
             for (unsigned q = 0; q < R4_NQUARTERS; q++)
                 sum[m][q] = vfmaq_n_f32(sum[m][q], column[q], x[m * ldx + col]);
     }
+#pragma GCC unroll 6
     for (unsigned m = 0; m < nrows; m++)
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             vst1q_f32(sums + m * R4_PANEL + 4 * q, sum[m][q]);
 }

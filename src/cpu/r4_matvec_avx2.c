@@ -24,6 +24,7 @@ TARGET_AVX2 static ALWAYS_INLINE void multiply_blocks(const struct lookup256 *lo
     __m256 sum[2][2];
     const uint8_t *next[2];
 
+#pragma GCC unroll 4
     for (unsigned b = 0; b < nblocks; b++) {
         sum[b][0] = _mm256_loadu_ps(sums + b * R4_NROWS);
         sum[b][1] = _mm256_loadu_ps(sums + b * R4_NROWS + 8);
@@ -31,12 +32,14 @@ TARGET_AVX2 static ALWAYS_INLINE void multiply_blocks(const struct lookup256 *lo
     }
     size_t col = 0;
     for (; col + R4_NCOLS <= ncols; col += R4_NCOLS) {
+#pragma GCC unroll 4
         for (unsigned b = 0; b < nblocks; b++)
             multiply_group(lookup, groups + b * block_nbytes, &next[b], x + col, R4_NCOLS, sum[b]);
         groups += R4_NBYTES;
     }
     for (unsigned b = 0; b < nblocks && col < ncols; b++)
         multiply_group(lookup, groups + b * block_nbytes, &next[b], x + col, ncols - col, sum[b]);
+#pragma GCC unroll 4
     for (unsigned b = 0; b < nblocks; b++) {
         _mm256_storeu_ps(sums + b * R4_NROWS, sum[b][0]);
         _mm256_storeu_ps(sums + b * R4_NROWS + 8, sum[b][1]);

@@ -16,14 +16,17 @@ TARGET_AVX512 static ALWAYS_INLINE void multiply_blocks(const struct lookup512 *
     __m512 sum[4];
     const uint8_t *next[4];
 
+#pragma GCC unroll 4
     for (unsigned b = 0; b < nblocks; b++) {
         sum[b] = _mm512_loadu_ps(sums + b * R4_NROWS);
         next[b] = escapes[b];
     }
     size_t col = 0;
     for (; col + R4_NCOLS <= ncols; col += R4_NCOLS) {
+#pragma GCC unroll 4
         for (unsigned b = 0; b < nblocks; b++) {
             struct group512 w = r4_load512(lookup, groups + b * block_nbytes, &next[b]);
+#pragma GCC unroll 4
             for (unsigned c = 0; c < R4_NCOLS; c++)
                 sum[b] = r4_step512(sum[b], _mm512_set1_ps(x[col + c]), w.col[c]);
         }
@@ -34,6 +37,7 @@ TARGET_AVX512 static ALWAYS_INLINE void multiply_blocks(const struct lookup512 *
         for (unsigned c = 0; c < ncols - col; c++)
             sum[b] = r4_step512(sum[b], _mm512_set1_ps(x[col + c]), w.col[c]);
     }
+#pragma GCC unroll 4
     for (unsigned b = 0; b < nblocks; b++) {
         _mm512_storeu_ps(sums + b * R4_NROWS, sum[b]);
         escapes[b] = next[b];

@@ -15,6 +15,7 @@ static ALWAYS_INLINE void multiply_group(const struct lookup128 *lookup, const u
                                          struct sums128 *sum) {
     struct group128 w = r4_load128(lookup, group, escapes);
     for (unsigned c = 0; c < ncols; c++)
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             sum->quarter[q] = vfmaq_n_f32(sum->quarter[q], w.quarter[q].col[c], x[c]);
 }
@@ -27,20 +28,25 @@ static ALWAYS_INLINE void multiply_blocks(const struct lookup128 *lookup, const 
     struct sums128 sum[4];
     const uint8_t *next[4];
 
+#pragma GCC unroll 4
     for (unsigned b = 0; b < nblocks; b++) {
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             sum[b].quarter[q] = vld1q_f32(sums + b * R4_NROWS + 4 * q);
         next[b] = escapes[b];
     }
     size_t col = 0;
     for (; col + R4_NCOLS <= ncols; col += R4_NCOLS) {
+#pragma GCC unroll 4
         for (unsigned b = 0; b < nblocks; b++)
             multiply_group(lookup, groups + b * block_nbytes, &next[b], x + col, R4_NCOLS, &sum[b]);
         groups += R4_NBYTES;
     }
     for (unsigned b = 0; b < nblocks && col < ncols; b++)
         multiply_group(lookup, groups + b * block_nbytes, &next[b], x + col, ncols - col, &sum[b]);
+#pragma GCC unroll 4
     for (unsigned b = 0; b < nblocks; b++) {
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             vst1q_f32(sums + b * R4_NROWS + 4 * q, sum[b].quarter[q]);
         escapes[b] = next[b];

@@ -50,6 +50,7 @@ static ALWAYS_INLINE struct group128 r4_load128(const struct lookup128 *lookup,
     uint8x16_t high[4], low[4];
     struct group128 g;
 
+#pragma GCC unroll 4
     for (unsigned q = 0; q < R4_NQUARTERS; q++) {
         high[q] = vqtbl1q_u8(lookup->high, code[q]);
         low[q] = vqtbl1q_u8(lookup->low, code[q]);
@@ -57,15 +58,18 @@ static ALWAYS_INLINE struct group128 r4_load128(const struct lookup128 *lookup,
     if (__builtin_expect(vmaxvq_u8(most) == R4_ESCAPE, 0)) {
         uint8x16_t is_escape[4];
         uint8_t exponents[R4_NWEIGHTS];
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++)
             is_escape[q] = vceqq_u8(code[q], vdupq_n_u8(R4_ESCAPE));
         r4_take_escapes128(is_escape, escapes, exponents);
+#pragma GCC unroll 4
         for (unsigned q = 0; q < R4_NQUARTERS; q++) {
             uint8x16_t exponent = vld1q_u8(exponents + 16 * q);
             high[q] = vorrq_u8(high[q], vshrq_n_u8(exponent, 1));
             low[q] = vorrq_u8(low[q], vshlq_n_u8(exponent, 7));
         }
     }
+#pragma GCC unroll 4
     for (unsigned q = 0; q < R4_NQUARTERS; q++) {
         uint8x16_t raw = vld1q_u8(group + 16 * q);
         uint8x16_t low_byte = vbslq_u8(top, low[q], raw), high_byte = vbslq_u8(top, raw, high[q]);
