@@ -13,11 +13,12 @@ ALLOWED = {
     "src/r4": {"base", "format", "r4"},
     "src/cpu": {"base", "format", "r4", "cpu"},
     "src/pack": {"base", "io", "format", "r4", "cpu", "pack"},
+    "src/cuda": {"format", "cuda"},
     "src/mlx": {"mlx"},  # and MLX's own headers, whose folder has the same name
 }
 # r4_ops.h is installed beside a header that includes it.
 PUBLIC = {"binade.h", "binade_r4.h", "r4_ops.h"}
-SOURCES = {".c", ".h", ".cpp"}
+SOURCES = {".c", ".h", ".cpp", ".cu", ".cuh"}
 
 
 def list_includes(path: Path) -> list[str]:

@@ -1,0 +1,32 @@
+/* r4_gpu_plain.h - R4 on a GPU and products with it in plain C: what the kernels must give. */
+#ifndef BINADE_CUDA_R4_GPU_PLAIN_H
+#define BINADE_CUDA_R4_GPU_PLAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/r4_gpu_layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The first of 15 consecutive exponents (0..R4_BASE_MOST) to be coded, from the exponents by rank:
+ * the most frequent exponent that they miss is as rare as can be. */
+unsigned r4_choose_base(const uint8_t table[256]);
+
+/* Lays out nrows x ncols weights: slices [nrows][nslices * 192], rows [nrows + 1]. escapes has room
+ * for every weight, or is NULL: then they are only counted. Returns how many there are. */
+size_t r4_gpu_make_plain(const uint16_t *bf16, size_t nrows, unsigned ncols, unsigned per_lane,
+                         unsigned base, uint8_t *slices, struct r4_row *rows, uint32_t *escapes);
+
+/* y[r] = sum over k of w[r][k] * x[k] as MLX's CUDA gemv adds: 32 lanes, each a chain of fused
+ * steps over per_lane columns of every 32 * per_lane, then pairs of lanes 16, 8, 4, 2, 1 apart;
+ * rounded once to BF16, ties to even, NaN 0x7fff. */
+void r4_gemv_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t ncols,
+                   unsigned per_lane, uint16_t *y);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
