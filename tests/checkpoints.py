@@ -137,7 +137,7 @@ def write_safetensors(
 ):
     """Writes a file whose header names `tensors` in the order given.
 
-    metadata      a dictionary, or None: no __metadata__
+    metadata      a dictionary, "null": null, or None: no __metadata__
     metadata_at   how many tensors stand before __metadata__ in the header
     spacing       of the header: "compact", "spaced" or "odd"
     data_order    the positions in `tensors` in the order of the data; None: as given
@@ -153,12 +153,13 @@ def write_safetensors(
         offsets[i] = (begin, position)
     assert len(offsets) == len(tensors)
     members = {}
+    value = None if metadata == "null" else metadata
     for i, tensor in enumerate(tensors):
         if metadata is not None and i == metadata_at:
-            members["__metadata__"] = metadata
+            members["__metadata__"] = value
         members[tensor.name] = dump_entry(tensor, offsets[i], keys)
     if metadata is not None:
-        members.setdefault("__metadata__", metadata)
+        members.setdefault("__metadata__", value)
     header = dump_header(members, spacing, ensure_ascii) + b" " * padding
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(header)) + header)

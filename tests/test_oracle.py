@@ -237,7 +237,7 @@ def make_random_shard(rng, first):
     options = {
         "spacing": ["compact", "spaced", "odd"][rng.integers(3)],
         "ensure_ascii": bool(rng.integers(2)),
-        "metadata": [None, {}, {"format": "pt"}][rng.integers(3)],
+        "metadata": [None, "null", {}, {"format": "pt"}][rng.integers(4)],
         "metadata_at": int(rng.integers(count + 1)),
         "padding": int(rng.integers(9)),
     }

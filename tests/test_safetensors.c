@@ -93,6 +93,10 @@ static void test_reads_empty(void **state) {
     assert_int_equal(st_build_lookup(&h, &err), BINADE_OK);
     assert_int_equal(st_find(&h, "a", 1), SIZE_MAX);
     st_free_header(&h);
+    static const char no_metadata[] = "{\"__metadata__\":null}"; /* as MLX writes it */
+    assert_int_equal(parse(no_metadata, sizeof no_metadata - 1, 0, &h, &err), BINADE_OK);
+    assert_int_equal(h.nmetadata, 0);
+    st_free_header(&h);
 }
 
 #define T(fields) "{\"my.w\":{" fields "}}"

@@ -195,9 +195,11 @@ static bool read_member(struct parse *p, struct json_string key) {
     return true;
 }
 
+/* An object, or null for none, which MLX writes. */
 static bool read_metadata(struct parse *p) {
     struct json_string key;
     size_t twice;
+    if (json_peek(&p->json) == JSON_NULL) return json_read_null(&p->json);
     if (!json_enter_object(&p->json)) return false;
     while (json_next_key(&p->json, &key))
         if (!read_member(p, key)) return false;
