@@ -36,10 +36,8 @@ class Answer:
         self.logprobs = mx.stack(rows)
 
     def speeds(self, nprompt: int) -> str:
-        decode = (len(self.tokens) - 1) / self.seconds
-        return (
-            f"{nprompt / self.prompt_seconds:6.0f} tokens/s prompt, {decode:6.1f} tokens/s answer"
-        )
+        prompt, answer = nprompt / self.prompt_seconds, (len(self.tokens) - 1) / self.seconds
+        return f"prompt {prompt:.0f} tokens/s, answer {answer:.1f} tokens/s"
 
 
 def load_timed(load, path: str):
