@@ -47,8 +47,7 @@ const char *path_base(const char *path);
 bool path_is_dir(const char *path);
 bool path_is_empty_dir(const char *path);
 /* True for a relative path that stays inside its directory: not empty, no leading slash, no
- * component
- * "", "." or "..", no NUL among nbytes. */
+ * component "", "." or "..", no NUL among nbytes. */
 bool path_is_inside(const char *path, size_t nbytes);
 
 #endif

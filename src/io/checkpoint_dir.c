@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "io/safetensors.h"
 
 enum { LEVELS_MAX = 64 };
 
@@ -97,13 +98,8 @@ done:
     return status;
 }
 
-static bool ends_with(const char *text, const char *suffix) {
-    size_t length = strlen(text), end = strlen(suffix);
-    return length >= end && strcmp(text + length - end, suffix) == 0;
-}
-
 static bool is_top_shard(const char *path) {
-    return !strchr(path, '/') && ends_with(path, ".safetensors") && strncmp(path, "._", 2) != 0;
+    return !strchr(path, '/') && st_is_file_name(path, strlen(path)) && strncmp(path, "._", 2) != 0;
 }
 
 static binade_status fail_absent(const struct scan *s, const char *shard) {

@@ -119,3 +119,14 @@ binade_status st_build_lookup(struct st_header *h, binade_error *err) {
 size_t st_find(const struct st_header *h, const char *name, size_t name_nbytes) {
     return name_index_find(h->lookup, st_name_of_tensor, h, (struct name){name, name_nbytes});
 }
+
+bool st_is_file_name(const char *path, size_t nbytes) {
+    static const char suffix[] = ".safetensors";
+    size_t length = sizeof suffix - 1;
+    return nbytes >= length && memcmp(path + nbytes - length, suffix, length) == 0;
+}
+
+void st_put_length(uint64_t header_nbytes, uint8_t bytes[8]) {
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)(header_nbytes >> 8 * i);
+}

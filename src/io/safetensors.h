@@ -2,6 +2,7 @@
 #ifndef BINADE_IO_SAFETENSORS_H
 #define BINADE_IO_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,6 +53,12 @@ binade_status st_parse_header(const char *text, uint64_t header_nbytes, uint64_t
                               const char *file, struct st_header *h, binade_error *err);
 /* Accepts a zeroed header. */
 void st_free_header(struct st_header *h);
+
+/* Does a path end as the names of safetensors files do? */
+bool st_is_file_name(const char *path, size_t nbytes);
+
+/* The 8 bytes in front of a header: its length. */
+void st_put_length(uint64_t header_nbytes, uint8_t bytes[8]);
 
 /* Bits of one element of a dtype, or 0 if it is not known. */
 unsigned st_dtype_nbits(const char *dtype);

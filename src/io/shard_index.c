@@ -8,6 +8,7 @@
 #include "io/checkpoint_dir.h"
 #include "io/json_reader.h"
 #include "io/name_index.h"
+#include "io/safetensors.h"
 
 /* The keys of one object. */
 struct key_list {
@@ -53,12 +54,6 @@ static bool check_keys(struct index_parse *p, const struct key_list *keys) {
     return false;
 }
 
-static bool is_shard_name(struct json_string s) {
-    static const char suffix[] = ".safetensors";
-    size_t length = sizeof suffix - 1;
-    return s.nbytes >= length && memcmp(s.text + s.nbytes - length, suffix, length) == 0;
-}
-
 static bool add_shard(struct index_parse *p, struct json_string shard) {
     struct path_list *l = p->shards;
     if (!path_is_inside(shard.text, shard.nbytes)) {
@@ -66,7 +61,7 @@ static bool add_shard(struct index_parse *p, struct json_string shard) {
                   quote(shard.text, shard.nbytes).text);
         return false;
     }
-    if (!is_shard_name(shard)) {
+    if (!st_is_file_name(shard.text, shard.nbytes)) {
         json_fail(&p->json, "found shard %s, expected a name that ends in .safetensors",
                   quote(shard.text, shard.nbytes).text);
         return false;

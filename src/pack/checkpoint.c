@@ -72,12 +72,9 @@ static bool is_shard_beside_index(const binade_checkpoint *c, const char *name) 
 
 /* An index names shards by their tensors, so a pack's shards without tensors are not in it. */
 static binade_status add_empty_shards(binade_checkpoint *c, binade_error *err) {
-    static const char suffix[] = ".safetensors";
     for (size_t i = 0; i < c->dir.others.count;) {
         const char *name = c->dir.others.paths[i];
-        size_t length = strlen(name), end = sizeof suffix - 1;
-        if (length < end || strcmp(name + length - end, suffix) ||
-            !is_shard_beside_index(c, name)) {
+        if (!st_is_file_name(name, strlen(name)) || !is_shard_beside_index(c, name)) {
             i++;
             continue;
         }

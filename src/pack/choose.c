@@ -158,10 +158,7 @@ void note_growth(const struct choice *c, const struct shard_job *jobs) {
 }
 
 static bool is_shard_name(const char *path) {
-    static const char end[] = ".safetensors";
-    size_t nbytes = strlen(path), nend = sizeof end - 1;
-    return nbytes > nend && !strcmp(path + nbytes - nend, end) &&
-           strncmp(path_base(path), "._", 2) != 0;
+    return st_is_file_name(path, strlen(path)) && strncmp(path_base(path), "._", 2) != 0;
 }
 
 binade_status note_other_shards(const struct choice *c, binade_error *err) {

@@ -124,9 +124,8 @@ static binade_status choose_header_nbytes(struct shard_packing *p, binade_error 
 static binade_status write_header(struct shard_packing *p, binade_error *err) {
     struct buffer text = {0};
     uint64_t header_nbytes = p->layout.header_nbytes;
-    char length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (char)(header_nbytes >> 8 * i);
+    uint8_t length[8];
+    st_put_length(header_nbytes, length);
     binade_status status = buffer_put(&text, length, 8, err);
     if (!status) status = layout_put_header(&p->layout, &text, err);
     /* Never, unless the data is not what it was when the length was chosen. */

@@ -109,8 +109,7 @@ static binade_status compare_zeros(const struct restore_output *o, uint64_t offs
 binade_status output_header(struct restore_output *o, binade_error *err) {
     const struct restore_plan *plan = o->plan;
     uint8_t length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)(plan->header_nbytes >> 8 * i);
+    st_put_length(plan->header_nbytes, length);
     const struct {
         uint64_t offset;
         const void *data;

@@ -84,13 +84,10 @@ static binade_status put_weight_map(const binade_checkpoint *c, struct text_file
 /* Loaders need an index to find the tensors of several shards, or to pass over a file that looks
  * like a shard and is none. */
 static bool needs_index(const struct unpacking *u) {
-    static const char suffix[] = ".safetensors";
-    size_t length = sizeof suffix - 1;
     bool needed = u->nplans > 1;
     for (size_t i = 0; i < u->copies.count; i++) {
         const char *path = u->copies.paths[i];
-        size_t end = strlen(path);
-        needed |= !strchr(path, '/') && end > length && !strcmp(path + end - length, suffix);
+        needed |= !strchr(path, '/') && st_is_file_name(path, strlen(path));
     }
     return needed && u->c->nentries > 0;
 }
