@@ -19,6 +19,7 @@ static const struct command commands[] = {
      cmd_unpack},
     {"verify", "PACKED", 1u << OPTION_AGAINST | 1u << OPTION_REVISION, 0, verify_help, cmd_verify},
     {"info", "PATH", 1u << OPTION_REVISION, 0, info_help, cmd_info},
+    {"doctor", NULL, 0, 0, doctor_help, cmd_doctor},
 };
 
 static const char *const main_help[] = {
@@ -30,6 +31,7 @@ static const char *const main_help[] = {
     "  binade unpack PACKED --out DIR         restore the original, byte for byte",
     "  binade verify PACKED [--against MODEL] prove that the original can be restored",
     "  binade info PATH                       tell what a checkpoint holds",
+    "  binade doctor                          check every kernel on this machine",
     "",
     "  binade COMMAND --help                  all options, with examples",
     "  binade --version",

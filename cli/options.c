@@ -148,6 +148,8 @@ static binade_status take_argument(struct options *o, const char *arg,
                                    binade_error *err) {
     if (o->path) return usage(err, "unexpected argument '%s' after '%s'", arg, o->path);
     if (o->command) {
+        if (!o->command->path_name)
+            return usage(err, "%s takes no argument, not '%s'", o->command->name, arg);
         if (!*arg) return usage(err, "%s is empty", o->command->path_name);
         o->path = arg;
         return BINADE_OK;
@@ -165,7 +167,8 @@ static binade_status take_argument(struct options *o, const char *arg,
 /* What the options must satisfy together. */
 static binade_status check_line(const struct options *o, binade_error *err) {
     if (!o->command)
-        return usage(err, "a command is missing: pack, unpack, verify or info (see binade --help)");
+        return usage(err, "a command is missing: pack, unpack, verify, info or doctor "
+                          "(see binade --help)");
     const char *name = o->command->name;
     for (size_t i = 0; i < NOPTION_NAMES; i++) {
         const struct option_name *option = &option_names[i];
@@ -174,7 +177,7 @@ static binade_status check_line(const struct options *o, binade_error *err) {
             return usage(err, "%s does not take %s (see binade %s --help)", name, option->name,
                          name);
     }
-    if (!o->path)
+    if (!o->path && o->command->path_name)
         return usage(err, "%s needs an argument: binade %s %s", name, name, o->command->path_name);
     for (size_t i = 0; i < NOPTION_NAMES; i++) {
         const struct option_name *option = &option_names[i];

@@ -33,7 +33,7 @@ struct options;
 
 struct command {
     const char *name;
-    const char *path_name;   /* what the help calls its argument: "MODEL" */
+    const char *path_name;   /* what the help calls its argument: "MODEL"; NULL: it takes none */
     unsigned takes, needs;   /* bits 1 << option_id, beside those that every command takes */
     const char *const *help; /* lines, NULL behind the last */
     int (*run)(const struct options *o); /* returns the exit status */
