@@ -123,7 +123,9 @@ def _keep(report: Report, results: list[selfcheck.Result]) -> None:
             trust.record(device, failed, passed)
         except OSError as error:
             if failed:
-                report.line(f"  this cannot be kept for later runs: {error}", urgent=True)
+                report.line(
+                    f"  this cannot be kept for later runs: {error.strerror or error}", urgent=True
+                )
         if cleared:
             report.line(f"  trusted again: {', '.join(cleared)}")
         if failed:
@@ -149,7 +151,11 @@ def _tell_paths(report: Report, results: list[selfcheck.Result]) -> None:
     report.content["paths"] = {}
     for device in trust.devices():
         report.title(f"What serves on the {device.name.upper()}")
-        paths = _paths(device, results)
+        try:
+            paths = _paths(device, results)
+        except (RuntimeError, MemoryError) as error:  # such as a device that a kernel broke
+            report.line(f"  not known: {_first_line(error)}")
+            continue
         for what, (kernel, reason) in paths.items():
             report.line(f"  {what:<24} {kernel:<8} {reason}".rstrip())
         report.content["paths"][device.name] = {
@@ -186,7 +192,7 @@ def _tell_speeds(report: Report) -> None:
         try:
             measured = speeds.measure(device)
         except (RuntimeError, MemoryError) as error:
-            report.line(f"  not measured: {next(iter(str(error).splitlines()), 'no memory')}")
+            report.line(f"  not measured: {_first_line(error)}")
             continue
         for s in measured:
             gb_s = s.packed_nbytes / s.packed_us / 1e3, s.bf16_nbytes / s.bf16_us / 1e3
@@ -196,6 +202,10 @@ def _tell_speeds(report: Report) -> None:
                 f"rebuild {s.rebuild_us:.1f}"
             )
             report.content["speeds"].append(dataclasses.asdict(s) | {"ratio": s.ratio})
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _conclude(report: Report, results: list[selfcheck.Result]) -> bool:
