@@ -63,6 +63,31 @@ BINADE_API BINADE_CHECK binade_status binade_r4_make(const uint16_t *bf16, uint6
 /* Frees the arrays of a loaded or made weight; accepts a zeroed one. */
 BINADE_API void binade_r4_free(binade_r4 *w);
 
+/* A packed tensor as its file holds it, for a device that decodes it itself. docs/FORMAT.md tells
+ * what the parts hold. */
+enum {
+    BINADE_PART_RAW,
+    BINADE_PART_TABLE,
+    BINADE_PART_META,
+    BINADE_PART_CODES, /* bits, or idx in format 1 */
+    BINADE_PART_TAIL,  /* roff, or esc in format 1 */
+    BINADE_NPARTS
+};
+typedef struct binade_stored {
+    int format;          /* 1 or 2 */
+    uint64_t rows, cols; /* those of all experts; both at least 1 */
+    uint64_t part_nbytes[BINADE_NPARTS];
+} binade_stored;
+
+/* Describes tensor i, which must be packed. The parts' sizes are checked to fit the shape and each
+ * other, their contents are not. */
+BINADE_API BINADE_CHECK binade_status binade_describe_stored(const binade_checkpoint *c, size_t i,
+                                                             binade_stored *out, binade_error *err);
+/* Copies a part, as long as binade_describe_stored says, to `out`. */
+BINADE_API BINADE_CHECK binade_status binade_read_stored(const binade_checkpoint *c, size_t i,
+                                                         unsigned part, void *out,
+                                                         size_t out_nbytes, binade_error *err);
+
 /* The functions below do not fail: shapes are the caller's to check, memory for scratch is taken
  * beforehand. They use BINADE_NUM_THREADS threads (environment, read once; default: one per CPU),
  * which they share: calls from several threads wait for each other. A forked child starts threads

@@ -232,10 +232,8 @@ size_t binade_find(const binade_checkpoint *c, const char *name, size_t name_nby
     return name_index_find(&c->names, name_of_entry, c->entries, (struct name){name, name_nbytes});
 }
 
-binade_status checkpoint_describe(const binade_checkpoint *c, size_t i, struct packed_tensor *t,
-                                  binade_error *err) {
-    /* The starts are a cache: filling it does not change what the checkpoint is. */
-    binade_checkpoint *cache = (binade_checkpoint *)c;
+binade_status checkpoint_locate(const binade_checkpoint *c, size_t i, struct packed_tensor *t,
+                                binade_error *err) {
     const struct entry *e = &c->entries[i];
     const struct shard *shard = &c->shards[e->shard];
     *t = (struct packed_tensor){
@@ -251,7 +249,14 @@ binade_status checkpoint_describe(const binade_checkpoint *c, size_t i, struct p
                                           8 + shard->header.header_nbytes + part->begin,
                                           part->end - part->begin};
     }
-    binade_status status = packed_tensor_open(t, err);
+    return packed_tensor_open(t, err);
+}
+
+binade_status checkpoint_describe(const binade_checkpoint *c, size_t i, struct packed_tensor *t,
+                                  binade_error *err) {
+    /* The starts are a cache: filling it does not change what the checkpoint is. */
+    binade_checkpoint *cache = (binade_checkpoint *)c;
+    binade_status status = checkpoint_locate(c, i, t, err);
     if (status || t->format != 1) return status;
 
     pthread_mutex_lock(&cache->starts_lock);

@@ -46,8 +46,12 @@ void shape_rows_cols(const struct st_tensor *t, uint64_t *rows, uint64_t *cols);
 uint64_t entry_nbytes(const struct entry *e);
 uint64_t entry_stored_nbytes(const struct entry *e);
 
-/* Describes packed entry `i` for decoding: its table is read and, in format 1, its streams are
- * scanned once. Nothing to close: the starts stay the checkpoint's. */
+/* Describes packed entry `i`: its table is read, but no streams. */
+binade_status checkpoint_locate(const binade_checkpoint *c, size_t i, struct packed_tensor *t,
+                                binade_error *err);
+
+/* The same for decoding: in format 1 its streams are scanned once. Nothing to close: the starts
+ * stay the checkpoint's. */
 binade_status checkpoint_describe(const binade_checkpoint *c, size_t i, struct packed_tensor *t,
                                   binade_error *err);
 
