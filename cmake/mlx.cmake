@@ -42,12 +42,23 @@ set(mlx_cxx_flags -Wall -Wextra -ffp-contract=off $<$<BOOL:${BINADE_WERROR}>:-We
 
 file(GLOB mlx_sources CONFIGURE_DEPENDS src/mlx/*.cpp)
 list(REMOVE_ITEM mlx_sources "${PROJECT_SOURCE_DIR}/src/mlx/r4_binding.cpp")
-add_library(binade_mlx SHARED ${mlx_sources})
+# Device code is compiled when it is first wanted, so its text travels inside the library.
+file(GLOB device_files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" src/cuda/*.cu
+     src/cuda/*.cuh src/cuda/r4_gpu_layout.h)
+list(FILTER device_files EXCLUDE REGEX "r4_launch")
+list(TRANSFORM device_files PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE device_paths)
+add_custom_command(OUTPUT gpu_sources.c
+                   COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}/src" -DOUT=gpu_sources.c
+                           -P "${PROJECT_SOURCE_DIR}/cmake/embed.cmake" ${device_files}
+                   DEPENDS ${device_paths} "${PROJECT_SOURCE_DIR}/cmake/embed.cmake" VERBATIM)
+add_library(binade_mlx SHARED ${mlx_sources} src/cuda/gpu_driver.c src/cuda/r4_grid.c
+            src/cuda/r4_gpu_plain.c "${CMAKE_CURRENT_BINARY_DIR}/gpu_sources.c")
 target_compile_features(binade_mlx PUBLIC cxx_std_20)
 target_compile_options(binade_mlx PRIVATE ${mlx_cxx_flags})
 target_include_directories(binade_mlx PRIVATE src)
-target_link_libraries(binade_mlx PUBLIC binade mlx)
-set_target_properties(binade_mlx PROPERTIES CXX_VISIBILITY_PRESET hidden CXX_EXTENSIONS OFF
+target_link_libraries(binade_mlx PUBLIC binade mlx PRIVATE ${CMAKE_DL_LIBS})
+set_target_properties(binade_mlx PROPERTIES CXX_VISIBILITY_PRESET hidden
+                      C_VISIBILITY_PRESET hidden CXX_EXTENSIONS OFF
                       VISIBILITY_INLINES_HIDDEN ON)
 
 nanobind_add_module(binade_mlx_ops NB_STATIC NB_DOMAIN mlx src/mlx/r4_binding.cpp)
@@ -85,6 +96,6 @@ else()
     set_target_properties(binade_mlx PROPERTIES VERSION ${PROJECT_VERSION}
                           SOVERSION ${PROJECT_VERSION_MAJOR})
     install(TARGETS binade_mlx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    install(FILES src/mlx/r4_ops.h src/mlx/r4_load.h
+    install(FILES src/mlx/r4_ops.h src/mlx/r4_path.h src/mlx/r4_load.h
             DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/binade/mlx)
 endif()

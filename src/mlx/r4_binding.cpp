@@ -7,7 +7,9 @@
 
 #include <iterator>
 
+#include "mlx/r4_group.h"
 #include "mlx/r4_load.h"
+#include "mlx/r4_path.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -66,9 +68,29 @@ void bind_weight(nb::module_ &m) {
         .def_prop_ro(
             "arrays",
             [](const binade::R4Weight &w) {
-                return nb::make_tuple(w.groups, w.escapes, w.escape_starts, w.exponents);
+                nb::list arrays;
+                for (const auto &a : *w.arrays)
+                    arrays.append(a);
+                return nb::tuple(arrays);
             },
-            "The arrays groups, escapes, escape_starts and exponents.");
+            "The arrays that hold it; rows of the same tensor may share them.")
+        .def_prop_ro(
+            "device",
+            [](const binade::R4Weight &w) {
+                return w.layout == binade::R4Layout::cpu ? "cpu" : "cuda";
+            },
+            "What it was made for: cpu or cuda.");
+}
+
+void bind_group(nb::module_ &m) {
+    nb::class_<binade::R4Group>(
+        m, "R4Group",
+        "Weights of layers that get the same x one after another: the first product that is asked "
+        "for computes all, where one launch can.")
+        .def(nb::init<std::vector<binade::R4Weight>>(), "weights"_a)
+        .def("matmul", &binade::R4Group::matmul, "i"_a, "x"_a, "r4_matmul(x, weights[i]).")
+        .def("gather_mm", &binade::R4Group::gather_mm, "i"_a, "x"_a, "rhs_indices"_a, nb::kw_only(),
+             nb::arg("sorted_indices") = false, "r4_gather_mm(x, weights[i], ...).");
 }
 
 void bind_checkpoint(nb::module_ &m) {
@@ -101,30 +123,58 @@ void bind_operations(nb::module_ &m) {
     m.def("r4_gather_mm", &binade::r4_gather_mm, "x"_a, "w"_a, "lhs_indices"_a = nb::none(),
           "rhs_indices"_a, nb::kw_only(), nb::arg("sorted_indices") = false,
           "stream"_a = nb::none(), "gather_mm(x, W.swapaxes(-1, -2), lhs_indices, rhs_indices).");
+    m.def("r4_matmuls", &binade::r4_matmuls, "x"_a, "weights"_a, nb::kw_only(),
+          "stream"_a = nb::none(), "[x @ W.T for W in weights].");
+    m.def("r4_gather_mms", &binade::r4_gather_mms, "x"_a, "weights"_a, "lhs_indices"_a = nb::none(),
+          "rhs_indices"_a, nb::kw_only(), nb::arg("sorted_indices") = false,
+          "stream"_a = nb::none(), "[gather_mm(x, W.swapaxes(-1, -2), ...) for W in weights].");
     m.def("r4_rows", &binade::r4_rows, "w"_a, "ids"_a, nb::kw_only(), "stream"_a = nb::none(),
           "W[ids].");
     m.def("r4_rebuild", &binade::r4_rebuild, "w"_a, nb::kw_only(), "stream"_a = nb::none(),
           "W as a BF16 array.");
 }
 
-void bind_tests(nb::module_ &m) {
+nb::tuple path_of(const binade::R4Weight &w, int nrows, bool has_bias, bool sorted_indices) {
+    binade::R4Case c{
+        .layout = w.layout, .nrows = nrows, .has_bias = has_bias, .is_sorted = sorted_indices};
+    auto path = w.stacked ? binade::r4_gather_path(c) : binade::r4_matmul_path(c);
+    return nb::make_tuple(path.kernel, path.reason);
+}
+
+nb::dict counts() {
+    auto c = binade::r4_counts();
+    nb::dict counts;
+    counts["matmul"] = c.matmul;
+    counts["gather_mm"] = c.gather_mm;
+    counts["rows"] = c.rows;
+    counts["rebuild"] = c.rebuild;
+    return counts;
+}
+
+nb::list served() {
+    nb::list all;
+    for (const auto &s : binade::r4_served())
+        all.append(nb::make_tuple(s.operation, s.kernel, s.nrows, s.rows, s.cols, s.count));
+    return all;
+}
+
+void bind_paths(nb::module_ &m) {
     m.def("mlx_is_proven", &binade::r4_mlx_is_proven,
           "Whether the kernels are proven to add in the order of the MLX that runs.");
-    m.def("reset_counts", &binade::r4_reset_counts);
+    m.def("path", &path_of, "w"_a, "nrows"_a, "has_bias"_a = false, nb::kw_only(),
+          nb::arg("sorted_indices") = false,
+          "The kernel that serves nrows rows of x (of each item, with experts), or 'rebuild'; and "
+          "why.");
+    m.def("distrust", &binade::r4_distrust, "kernel"_a,
+          "From now on what 'cpu', 'matvec', 'gather' or 'rows' would serve is rebuilt.");
     m.def("forbid_rebuild", &binade::r4_forbid_rebuild, "forbid"_a,
-          "Makes every rebuild an error, for tests.");
-    m.def(
-        "counts",
-        [] {
-            auto c = binade::r4_counts();
-            nb::dict counts;
-            counts["matmul"] = c.matmul;
-            counts["gather_mm"] = c.gather_mm;
-            counts["rows"] = c.rows;
-            counts["rebuild"] = c.rebuild;
-            return counts;
-        },
-        "How often each path ran.");
+          "Makes it an error to rebuild where a kernel should serve, for tests.");
+    m.def("reset_counts", &binade::r4_reset_counts);
+    m.def("counts", &counts,
+          "How often operations were served by kernels, and weights rebuilt, counted when "
+          "evaluated.");
+    m.def("served", &served,
+          "The same as (operation, kernel, rows of x, rows, columns of the weight, count).");
 }
 
 } // namespace
@@ -134,8 +184,9 @@ NB_MODULE(_ops, m) {
     nb::module_::import_("mlx.core"); // registers array and stream
     translate_errors();
     bind_weight(m);
+    bind_group(m);
     bind_checkpoint(m);
     bind_making(m);
     bind_operations(m);
-    bind_tests(m);
+    bind_paths(m);
 }

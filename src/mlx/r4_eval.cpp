@@ -9,10 +9,9 @@
 
 #include "mlx/allocator.h"
 #include "mlx/backend/cpu/encoder.h"
+#include "mlx/r4_path.h"
 
 namespace binade {
-
-R4Counters r4_counters;
 
 void allocate(mx::array &out) {
     auto buffer = mx::allocator::malloc(out.nbytes());
@@ -55,14 +54,8 @@ void check_below(const mx::array &ids, size_t limit, const char *operation) {
     }
 }
 
-R4Counts r4_counts() {
-    const auto &c = r4_counters;
-    return {c.matmul, c.gather_mm, c.rows, c.rebuild};
-}
-
-void r4_reset_counts() {
-    auto &c = r4_counters;
-    c.matmul = c.gather_mm = c.rows = c.rebuild = 0;
+static void count(const char *operation, size_t nrows, const R4Dims &dims) {
+    r4_count(operation, "cpu", static_cast<int>(nrows), dims.rows, dims.cols);
 }
 
 void R4Matmul::eval_cpu(const Arrays &inputs, mx::array &out) {
@@ -73,8 +66,9 @@ void R4Matmul::eval_cpu(const Arrays &inputs, mx::array &out) {
         [w = WeightArrays(inputs, dims_), x = weak(inputs[0]), bias, out = weak(out)]() mutable {
             if (out.size() == 0) return;
             auto view = w.view();
-            r4_counters.matmul++;
-            binade_r4_matmul(&view, 0, bits(x), out.size() / view.rows, view.cols,
+            size_t nrows = out.size() / view.rows;
+            count("matmul", nrows, w.dims);
+            binade_r4_matmul(&view, 0, bits(x), nrows, view.cols,
                              bias ? bits(std::as_const(*bias)) : nullptr, bits(out), view.rows);
         });
 }
@@ -101,7 +95,7 @@ void R4GatherMM::eval_cpu(const Arrays &inputs, mx::array &out) {
                     experts.push_back(rhs.data<uint32_t>()[i]);
                 }
             }
-            r4_counters.gather_mm++;
+            count("gather_mm", x_rows.size(), w.dims);
             binade_r4_gather(&view, bits(x), view.cols, x_rows.data(), experts.data(),
                              x_rows.size(), bits(out), view.rows);
         });
@@ -121,7 +115,7 @@ void R4Rows::eval_cpu(const Arrays &inputs, mx::array &out) {
                 if (id < -nrows || id >= nrows) refuse_index("r4_rows", id, view.rows);
                 rows.push_back(static_cast<uint32_t>(id < 0 ? id + nrows : id));
             }
-            r4_counters.rows++;
+            count("rows", rows.size(), w.dims);
             binade_r4_rows(&view, rows.data(), rows.size(), bits(out));
         });
 }
@@ -132,7 +126,7 @@ void R4Rebuild::eval_cpu(const Arrays &inputs, mx::array &out) {
         [w = WeightArrays(inputs, dims_), out = weak(out)]() mutable {
             if (out.size() == 0) return;
             auto view = w.view();
-            r4_counters.rebuild++;
+            count("rebuild", 0, w.dims);
             for (uint64_t e = 0; e < view.nexperts; e++)
                 binade_r4_rebuild(&view, e, 0, view.rows, bits(out) + e * view.rows * view.cols);
         });

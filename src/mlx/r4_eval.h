@@ -5,7 +5,6 @@
 // would keep memory from being used again.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -13,11 +12,6 @@
 #include "mlx/r4_primitives.h"
 
 namespace binade {
-
-struct R4Counters {
-    std::atomic<uint64_t> matmul{0}, gather_mm{0}, rows{0}, rebuild{0};
-};
-extern R4Counters r4_counters;
 
 inline mx::array weak(const mx::array &a) {
     return mx::array::unsafe_weak_copy(a);

@@ -10,6 +10,7 @@
 
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/r4_eval.h"
+#include "mlx/r4_path.h"
 
 namespace binade {
 
@@ -44,7 +45,7 @@ void R4GatherBack::eval_cpu(const Arrays &inputs, mx::array &out) {
         const auto *ids = rhs.data<uint32_t>();
         size_t m = dy.shape(-2);
         check_below(rhs, view.nexperts, "r4_gather_mm");
-        r4_counters.rebuild++;
+        r4_count("rebuild", "cpu", 0, w.dims.rows, w.dims.cols);
 
         std::vector<size_t> order(rhs.size());
         std::iota(order.begin(), order.end(), 0);

@@ -7,32 +7,14 @@
 
 #include "binade_r4.h"
 #include "mlx/allocator.h"
+#include "mlx/cuda_launch.h"
+#include "mlx/cuda_load.h"
+#include "mlx/device.h"
 #include "mlx/ops.h"
 
 namespace binade {
 
 namespace {
-
-void check(binade_status status, const binade_error &error) {
-    if (status != BINADE_OK) throw Error(status, error.message);
-}
-
-int dimension(uint64_t n) {
-    if (n > static_cast<uint64_t>(std::numeric_limits<int>::max()))
-        throw Error(BINADE_E_USAGE, "a dimension passes 2^31, MLX has no such shape");
-    return static_cast<int>(n);
-}
-
-// Without contents. MLX itself would go on with a null pointer.
-mx::array new_array(mx::Shape shape, mx::Dtype dtype) {
-    size_t nbytes = mx::size_of(dtype);
-    for (int n : shape)
-        nbytes *= static_cast<size_t>(n);
-    auto buffer = mx::allocator::malloc(nbytes);
-    if (!buffer.ptr())
-        throw Error(BINADE_E_MEMORY, "out of memory: " + std::to_string(nbytes) + " bytes");
-    return mx::array(buffer, std::move(shape), dtype);
-}
 
 mx::array copy(const void *data, mx::Shape shape, mx::Dtype dtype) {
     auto a = new_array(std::move(shape), dtype);
@@ -53,12 +35,16 @@ struct OwnedR4 {
         uint64_t nblocks = w.nexperts * ((w.rows + block_nrows - 1) / block_nrows);
         uint64_t ngroups = (w.cols + group_ncols - 1) / group_ncols;
         uint64_t nescapes = w.escape_starts[nblocks];
-        return {
+        std::vector<mx::array> arrays{
             copy(w.groups, {dimension(nblocks), dimension(ngroups), BINADE_R4_GROUP_NBYTES},
                  mx::uint8),
             copy(w.escapes, {dimension(nescapes)}, mx::uint8),
             copy(w.escape_starts, {dimension(nblocks + 1)}, mx::uint32),
             copy(w.exponents, {16}, mx::uint8),
+        };
+        return {
+            std::make_shared<const std::vector<mx::array>>(std::move(arrays)),
+            R4Layout::cpu,
             dimension(w.nexperts),
             dimension(w.rows),
             dimension(w.cols),
@@ -83,7 +69,35 @@ mx::Dtype dtype_of(const binade_tensor &t) {
     return found->second;
 }
 
+// For the device that is the default when a weight is loaded.
+bool loads_for_cuda() {
+    if (mx::default_device() == mx::Device::cpu) return false;
+    if (cuda_is_available()) return true;
+    throw Error(BINADE_E_USAGE, "packed weights have kernels for CPUs and NVIDIA GPUs only so far; "
+                                "choose the CPU with mx.set_default_device(mx.cpu)");
+}
+
 } // namespace
+
+void check(binade_status status, const binade_error &error) {
+    if (status != BINADE_OK) throw Error(status, error.message);
+}
+
+int dimension(uint64_t n) {
+    if (n > static_cast<uint64_t>(std::numeric_limits<int>::max()))
+        throw Error(BINADE_E_USAGE, "a dimension passes 2^31, MLX has no such shape");
+    return static_cast<int>(n);
+}
+
+mx::array new_array(mx::Shape shape, mx::Dtype dtype) {
+    size_t nbytes = mx::size_of(dtype);
+    for (int n : shape)
+        nbytes *= static_cast<size_t>(n);
+    auto buffer = mx::allocator::malloc(nbytes);
+    if (!buffer.ptr())
+        throw Error(BINADE_E_MEMORY, "out of memory: " + std::to_string(nbytes) + " bytes");
+    return mx::array(buffer, std::move(shape), dtype);
+}
 
 Checkpoint::Checkpoint(const std::string &path, const std::string &revision) {
     binade_checkpoint *c = nullptr;
@@ -91,6 +105,7 @@ Checkpoint::Checkpoint(const std::string &path, const std::string &revision) {
     check(binade_open(path.c_str(), revision.empty() ? nullptr : revision.c_str(), &c, &error),
           error);
     checkpoint_ = std::shared_ptr<binade_checkpoint>(c, binade_close);
+    cuda_views_ = std::make_shared<CudaViews>();
 }
 
 std::string Checkpoint::path() const {
@@ -149,6 +164,7 @@ R4Weight Checkpoint::load_r4(const std::string &name, int row0, int row1) const 
     if (row0 < 0 || row1 < row0)
         throw Error(BINADE_E_USAGE, "tensor " + name + ": rows " + std::to_string(row0) + " to " +
                                         std::to_string(row1) + " are no range");
+    if (loads_for_cuda()) return cuda_views_->load(checkpoint_.get(), i, row0, row1);
     OwnedR4 owned;
     binade_error error{};
     check(binade_r4_load(checkpoint_.get(), i, static_cast<uint64_t>(row0),
@@ -160,6 +176,7 @@ R4Weight Checkpoint::load_r4(const std::string &name, int row0, int row1) const 
 R4Weight r4_make(const mx::array &weight) {
     if (weight.dtype() != mx::bfloat16 || weight.ndim() < 2 || weight.ndim() > 3)
         throw Error(BINADE_E_USAGE, "only BF16 arrays of two or three dimensions can be packed");
+    if (loads_for_cuda()) return cuda_make_r4(weight);
     auto bf16 = mx::contiguous(weight);
     bf16.eval();
     bool stacked = weight.ndim() == 3;

@@ -29,7 +29,8 @@ class BINADE_API Checkpoint {
     std::vector<std::string> names() const;
     binade_tensor info(const std::string &name) const;
 
-    // A packed tensor, or rows [row0, row1) of it (of each expert of a stack).
+    // A packed tensor, or rows [row0, row1) of it (of each expert of a stack), for the default
+    // device. On CUDA the tensor is loaded whole, and weights that are rows of it share its memory.
     R4Weight load_r4(const std::string &name) const;
     R4Weight load_r4(const std::string &name, int row0, int row1) const;
     // Any tensor in its own dtype, decoded if it is packed; 8-bit floats as uint8, as MLX loads
@@ -38,10 +39,11 @@ class BINADE_API Checkpoint {
 
   private:
     std::shared_ptr<binade_checkpoint> checkpoint_;
+    std::shared_ptr<class CudaViews> cuda_views_;
     size_t index_of(const std::string &name) const;
 };
 
-// Packs a BF16 array, [R, K] or [E, R, K], in memory. Evaluates it.
+// Packs a BF16 array, [R, K] or [E, R, K], in memory, for the default device. Evaluates it.
 BINADE_API R4Weight r4_make(const mx::array &weight);
 
 } // namespace binade

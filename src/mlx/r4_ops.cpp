@@ -1,46 +1,34 @@
-// r4_ops.cpp - see r4_ops.h.
+// r4_ops.cpp - see r4_ops.h: shapes are checked, a path is chosen, nodes are made.
 #include "mlx/r4_ops.h"
 
-#include <atomic>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
 
+#include "mlx/cuda_nodes.h"
 #include "mlx/ops.h"
+#include "mlx/r4_path.h"
 #include "mlx/r4_primitives.h"
-#include "mlx/version.h"
 
 namespace binade {
 
 namespace {
 
-std::atomic<bool> rebuild_forbidden{false};
+// ---- What is asked of the operands -------------------------------------------------------------
 
-// Products on a GPU need kernels of their own; none are built yet.
-mx::Stream stream_with_kernels(mx::StreamOrDevice s, const char *operation) {
+// A weight lies in memory as one kind of device wants it.
+mx::Stream stream_for(const R4Weight &w, mx::StreamOrDevice s, const char *operation) {
     auto stream = mx::to_stream(s);
-    if (stream.device != mx::Device::cpu) {
+    bool on_cpu = stream.device == mx::Device::cpu, for_cpu = w.layout == R4Layout::cpu;
+    if (on_cpu != for_cpu) {
         std::ostringstream text;
-        text << "[" << operation
-             << "] Packed weights have kernels for the CPU only so far; choose it with "
-             << "mx.set_default_device(mx.cpu).";
+        text << "[" << operation << "] The packed weight was made for "
+             << (for_cpu ? "the CPU" : "a GPU") << ", the operation is to run on "
+             << (on_cpu ? "the CPU" : "a GPU")
+             << "; choose the device before weights are loaded, with mx.set_default_device.";
         throw std::invalid_argument(text.str());
     }
     return stream;
-}
-
-bool uses_kernels(const mx::array &x, const std::optional<mx::array> &bias) {
-    return r4_mlx_is_proven() && x.dtype() == mx::bfloat16 &&
-           (!bias || bias->dtype() == mx::bfloat16);
-}
-
-Arrays with_weight(Arrays inputs, const R4Weight &w) {
-    inputs.insert(inputs.end(), {w.groups, w.escapes, w.escape_starts, w.exponents});
-    return inputs;
-}
-
-R4Dims dims_of(const R4Weight &w) {
-    return {w.experts, w.rows, w.cols, w.stacked};
 }
 
 void check_columns(const char *operation, const mx::array &x, const R4Weight &w) {
@@ -65,71 +53,100 @@ void check_integers(const char *operation, const mx::array &ids) {
         throw std::invalid_argument(std::string("[") + operation + "] Indices must be integers.");
 }
 
-// How many matrices x [..., M, K] holds.
-int batches_of(const mx::array &x) {
-    return std::accumulate(x.shape().begin(), x.shape().end() - 2, 1, std::multiplies<int>());
+bool is_bf16(const mx::array &x, const std::optional<mx::array> &bias = std::nullopt) {
+    return x.dtype() == mx::bfloat16 && (!bias || bias->dtype() == mx::bfloat16);
 }
 
-// The indices of MLX's gather_mm: without lhs_indices the batches of x in their order; both
-// broadcast together.
+int product_of(const mx::Shape &shape, size_t nbehind) {
+    return std::accumulate(shape.begin(), shape.end() - nbehind, 1, std::multiplies<int>());
+}
+
+// ---- Rebuilding --------------------------------------------------------------------------------
+
+mx::array rebuilt(const R4Weight &w, mx::Stream s) {
+    if (w.layout == R4Layout::cuda) return cuda_rebuild(w, s);
+    return mx::array(w.shape(), mx::bfloat16, std::make_shared<R4Rebuild>(s, dims_of(w)),
+                     *w.arrays);
+}
+
+// The weight for a product that takes this path.
+mx::array rebuilt(const R4Weight &w, const R4Path &path, mx::Stream s) {
+    if (!path.is_planned) r4_check_may_rebuild();
+    return rebuilt(w, s);
+}
+
+// MLX's own operation; where its CPU backend has none, a product for each index, which takes the
+// memory of as many experts.
+mx::array gather_rebuilt(const mx::array &x, const R4Weight &w, const R4Path &path,
+                         const std::optional<mx::array> &lhs, const mx::array &rhs, bool sorted,
+                         mx::Stream s) {
+    auto whole = mx::reshape(rebuilt(w, path, s), {w.experts, w.rows, w.cols}, s);
+    if (x.dtype() != mx::bfloat16 || w.layout != R4Layout::cpu)
+        return mx::gather_mm(x, mx::swapaxes(whole, -1, -2, s), lhs, rhs, sorted, s);
+    auto indices = gather_indices(x, lhs, rhs, s);
+    int m = x.shape(-2);
+    auto rows = mx::reshape(x, {product_of(x.shape(), 2), m, w.cols}, s);
+    auto batches = mx::take(rows, indices[0], 0, s);
+    auto experts = mx::take(whole, indices[1], 0, s);
+    return mx::matmul(batches, mx::swapaxes(experts, -1, -2, s), s);
+}
+
+// ---- Gathering in groups -----------------------------------------------------------------------
+
+R4Path path_of_gather(const mx::array &x, const R4Weight &w, bool has_lhs, bool sorted) {
+    return r4_gather_path({.layout = w.layout,
+                           .nrows = x.shape(-2),
+                           .has_bias = false,
+                           .is_bf16 = is_bf16(x),
+                           .is_sorted = sorted && !has_lhs});
+}
+
+void check_gather(const mx::array &x, const R4Weight &w, const std::optional<mx::array> &lhs,
+                  const mx::array &rhs) {
+    check_columns("r4_gather_mm", x, w);
+    if (x.ndim() < 2)
+        throw std::invalid_argument("[r4_gather_mm] x needs at least two dimensions.");
+    check_integers("r4_gather_mm", rhs);
+    if (lhs) check_integers("r4_gather_mm", *lhs);
+}
+
+bool share_kernel(const R4Weight &a, const R4Weight &b) {
+    return a.layout == b.layout && a.experts == b.experts && a.cols == b.cols;
+}
+
+} // namespace
+
+// ---- Gathering --------------------------------------------------------------------------------
+
 Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, const mx::array &rhs,
                       mx::Stream s) {
     mx::Shape batch(x.shape().begin(), x.shape().end() - 2);
-    auto rows = lhs ? *lhs : mx::reshape(mx::arange(batches_of(x), mx::uint32, s), batch, s);
+    auto rows =
+        lhs ? *lhs : mx::reshape(mx::arange(product_of(x.shape(), 2), mx::uint32, s), batch, s);
     auto indices = mx::broadcast_arrays({rows, rhs}, s);
     for (auto &i : indices)
         i = mx::contiguous(mx::astype(i, mx::uint32, s), false, s);
     return indices;
 }
 
-// MLX's own operation where its CPU backend has one, else a product for each index, which takes
-// the memory of as many experts.
-mx::array gather_rebuilt(const mx::array &x, const R4Weight &w, const std::optional<mx::array> &lhs,
-                         const mx::array &rhs, bool sorted, mx::Stream s) {
-    auto whole = mx::reshape(r4_rebuild(w, s), {w.experts, w.rows, w.cols}, s);
-    if (x.dtype() != mx::bfloat16)
-        return mx::gather_mm(x, mx::swapaxes(whole, -1, -2, s), lhs, rhs, sorted, s);
-    auto indices = gather_indices(x, lhs, rhs, s);
-    int m = x.shape(-2), nbatches = batches_of(x);
-    auto batches = mx::take(mx::reshape(x, {nbatches, m, w.cols}, s), indices[0], 0, s);
-    auto experts = mx::take(whole, indices[1], 0, s);
-    return mx::matmul(batches, mx::swapaxes(experts, -1, -2, s), s);
-}
-
-} // namespace
+// ---- Weights -----------------------------------------------------------------------------------
 
 mx::Shape R4Weight::shape() const {
     return stacked ? mx::Shape{experts, rows, cols} : mx::Shape{rows, cols};
 }
 
 size_t R4Weight::nbytes() const {
-    return groups.nbytes() + escapes.nbytes() + escape_starts.nbytes() + exponents.nbytes();
+    size_t sum = 0;
+    for (const auto &a : *arrays)
+        sum += a.nbytes();
+    return block_rows ? sum / static_cast<size_t>(block_rows) * static_cast<size_t>(rows) : sum;
 }
 
-bool r4_mlx_is_proven() {
-#ifdef __APPLE__
-    return false;
-#else
-    static const bool proven = std::string(mx::version()) == "0.32.2";
-    return proven;
-#endif
-}
-
-void r4_forbid_rebuild(bool forbid) {
-    rebuild_forbidden = forbid;
-}
-
-void check_may_rebuild() {
-    if (rebuild_forbidden)
-        throw std::runtime_error(
-            "[r4_rebuild] Rebuilding is forbidden here, and no kernel serves this product.");
-}
+// ---- Operations --------------------------------------------------------------------------------
 
 mx::array r4_rebuild(const R4Weight &w, mx::StreamOrDevice s) {
-    check_may_rebuild();
-    auto stream = stream_with_kernels(s, "r4_rebuild");
-    return mx::array(w.shape(), mx::bfloat16, std::make_shared<R4Rebuild>(stream, dims_of(w)),
-                     with_weight({}, w));
+    r4_check_may_rebuild();
+    return rebuilt(w, stream_for(w, s, "r4_rebuild"));
 }
 
 mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<mx::array> &bias,
@@ -139,12 +156,17 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
     if (bias && (bias->ndim() != 1 || bias->shape(0) != w.rows))
         throw std::invalid_argument(
             "[r4_matmul] The bias must have one value for each row of the weight.");
-    auto stream = stream_with_kernels(s, "r4_matmul");
-    if (!uses_kernels(x, bias)) {
-        auto transposed = mx::transpose(r4_rebuild(w, stream), stream);
+    auto stream = stream_for(w, s, "r4_matmul");
+    auto path = r4_matmul_path({.layout = w.layout,
+                                .nrows = product_of(x.shape(), 1),
+                                .has_bias = bias.has_value(),
+                                .is_bf16 = is_bf16(x, bias)});
+    if (path.kernel == "rebuild") {
+        auto transposed = mx::transpose(rebuilt(w, path, stream), stream);
         return bias ? mx::addmm(*bias, x, transposed, 1.0f, 1.0f, stream)
                     : mx::matmul(x, transposed, stream);
     }
+    if (w.layout == R4Layout::cuda) return cuda_matvec(x, {w}, stream)[0];
     auto shape = x.shape();
     shape.back() = w.rows;
     Arrays inputs{mx::contiguous(x, false, stream)};
@@ -154,17 +176,36 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
                      with_weight(std::move(inputs), w));
 }
 
+std::vector<mx::array> r4_matmuls(const mx::array &x, const std::vector<R4Weight> &weights,
+                                  mx::StreamOrDevice s) {
+    size_t nfused = 0; // that one launch can take
+    for (const auto &w : weights) {
+        check_matrix("r4_matmul", w);
+        check_columns("r4_matmul", x, w);
+        stream_for(w, s, "r4_matmul");
+        auto path = r4_matmul_path({.layout = w.layout,
+                                    .nrows = product_of(x.shape(), 1),
+                                    .has_bias = false,
+                                    .is_bf16 = is_bf16(x)});
+        nfused += path.kernel == "matvec" && share_kernel(w, weights[0]);
+    }
+    if (nfused == weights.size() && nfused > 1 && nfused <= cuda_matvec_most)
+        return cuda_matvec(x, weights, mx::to_stream(s));
+    std::vector<mx::array> products;
+    for (const auto &w : weights)
+        products.push_back(r4_matmul(x, w, std::nullopt, s));
+    return products;
+}
+
 mx::array r4_gather_mm(const mx::array &x, const R4Weight &w,
                        const std::optional<mx::array> &lhs_indices, const mx::array &rhs_indices,
                        bool sorted_indices, mx::StreamOrDevice s) {
-    check_columns("r4_gather_mm", x, w);
-    if (x.ndim() < 2)
-        throw std::invalid_argument("[r4_gather_mm] x needs at least two dimensions.");
-    check_integers("r4_gather_mm", rhs_indices);
-    if (lhs_indices) check_integers("r4_gather_mm", *lhs_indices);
-    auto stream = stream_with_kernels(s, "r4_gather_mm");
-    if (!uses_kernels(x, std::nullopt))
-        return gather_rebuilt(x, w, lhs_indices, rhs_indices, sorted_indices, stream);
+    check_gather(x, w, lhs_indices, rhs_indices);
+    auto stream = stream_for(w, s, "r4_gather_mm");
+    auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
+    if (path.kernel == "rebuild")
+        return gather_rebuilt(x, w, path, lhs_indices, rhs_indices, sorted_indices, stream);
+    if (w.layout == R4Layout::cuda) return cuda_gather(x, {w}, lhs_indices, rhs_indices, stream)[0];
     auto indices = gather_indices(x, lhs_indices, rhs_indices, stream);
     auto shape = indices[0].shape();
     shape.push_back(x.shape(-2));
@@ -174,10 +215,34 @@ mx::array r4_gather_mm(const mx::array &x, const R4Weight &w,
                      with_weight({mx::contiguous(x, false, stream), indices[0], indices[1]}, w));
 }
 
+std::vector<mx::array> r4_gather_mms(const mx::array &x, const std::vector<R4Weight> &weights,
+                                     const std::optional<mx::array> &lhs_indices,
+                                     const mx::array &rhs_indices, bool sorted_indices,
+                                     mx::StreamOrDevice s) {
+    size_t nfused = 0;
+    for (const auto &w : weights) {
+        check_gather(x, w, lhs_indices, rhs_indices);
+        stream_for(w, s, "r4_gather_mm");
+        auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
+        nfused += path.kernel == "gather" && share_kernel(w, weights[0]);
+    }
+    if (nfused == weights.size() && nfused > 1 && nfused <= cuda_gather_most)
+        return cuda_gather(x, weights, lhs_indices, rhs_indices, mx::to_stream(s));
+    std::vector<mx::array> products;
+    for (const auto &w : weights)
+        products.push_back(r4_gather_mm(x, w, lhs_indices, rhs_indices, sorted_indices, s));
+    return products;
+}
+
 mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::StreamOrDevice s) {
     check_matrix("r4_rows", w);
     check_integers("r4_rows", ids);
-    auto stream = stream_with_kernels(s, "r4_rows");
+    auto stream = stream_for(w, s, "r4_rows");
+    if (!r4_is_trusted(w.layout == R4Layout::cpu ? "cpu" : "rows")) {
+        r4_check_may_rebuild();
+        return mx::take(rebuilt(w, stream), ids, 0, stream);
+    }
+    if (w.layout == R4Layout::cuda) return cuda_rows(w, ids, stream);
     auto wide = mx::contiguous(mx::astype(ids, mx::int64, stream), false, stream);
     auto shape = ids.shape();
     shape.push_back(w.cols);

@@ -3,18 +3,20 @@
 //
 // Letters: a weight is R x K, of which there may be E (experts); x is [..., K], y = x W^T [..., R].
 //
-// Which path an operation takes is decided when it is called. Where the kernels' order of sums is
-// not proven to be MLX's (r4_mlx_is_proven), or x is not BF16, the weight is rebuilt and MLX's own
-// operation called, with its dtype rules. A device without kernels throws std::invalid_argument.
+// Which path an operation takes is decided when it is called, by r4_path.h. Where the kernels'
+// order of sums is not proven to be MLX's, or x is not BF16, or there is no kernel, the weight is
+// rebuilt and MLX's own operation called, with its dtype rules. An operation on another device than
+// its weight is for throws std::invalid_argument.
 //
-// What is only known at evaluation, an index out of range, surfaces as MLX lets it: as a
-// std::runtime_error from eval.
+// What is only known at evaluation, an index out of range, surfaces on the CPU as MLX lets it: as a
+// std::runtime_error from eval. On a GPU such rows are NaN.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "binade.h"
 #include "mlx/array.h"
@@ -24,14 +26,25 @@ namespace binade {
 
 namespace mx = mlx::core;
 
-// A packed weight as MLX arrays, row-contiguous; binade_r4.h tells what they hold.
+// For which device a weight is laid out.
+enum class R4Layout { cpu, cuda };
+
+// A packed weight as MLX arrays, row-contiguous. Copies share them.
 struct R4Weight {
-    mx::array groups, escapes, escape_starts, exponents;
+    // cpu: groups, escapes, escape_starts, exponents, which binade_r4.h describes.
+    // cuda: slices [rows, bytes of a row / 4], rows [rows + 1, 2], escapes, all uint32
+    // (docs/R4.md).
+    std::shared_ptr<const std::vector<mx::array>> arrays;
+    R4Layout layout;
     int experts; // 1 for a matrix
     int rows, cols;
     bool stacked; // the weight is 3-D, [E, R, K]
+    // cuda: it is rows [row0, row0 + rows) of every block_rows rows of the arrays; `base` is the
+    // exponent of code 0.
+    int row0 = 0, block_rows = 0, base = 0;
 
     BINADE_API mx::Shape shape() const;
+    // Of a view of some rows, its share of what the arrays take.
     BINADE_API size_t nbytes() const;
 };
 
@@ -54,20 +67,13 @@ BINADE_API mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::Stream
 // The BF16 weight, [R, K] or [E, R, K].
 BINADE_API mx::array r4_rebuild(const R4Weight &w, mx::StreamOrDevice s = {});
 
-// How often each path ran, counted when it is evaluated, in this process. A gradient counts as
-// rebuild.
-struct R4Counts {
-    uint64_t matmul, gather_mm, rows, rebuild;
-};
-BINADE_API R4Counts r4_counts();
-BINADE_API void r4_reset_counts();
-
-// Makes every rebuild an error when it is asked for, for tests: equal bits by rebuilding would
-// prove nothing.
-BINADE_API void r4_forbid_rebuild(bool forbid);
-
-// Whether the MLX that runs is one whose order of sums the kernels are proven to have: version
-// 0.32.2 with its own matmul. On macOS MLX's CPU backend calls Apple's, whose order is not known.
-BINADE_API bool r4_mlx_is_proven();
+// Several products with one x, as of q, k and v; and with the same experts, as of gate and up. On
+// CUDA one launch computes up to three (two) of them.
+BINADE_API std::vector<mx::array>
+r4_matmuls(const mx::array &x, const std::vector<R4Weight> &weights, mx::StreamOrDevice s = {});
+BINADE_API std::vector<mx::array>
+r4_gather_mms(const mx::array &x, const std::vector<R4Weight> &weights,
+              const std::optional<mx::array> &lhs_indices, const mx::array &rhs_indices,
+              bool sorted_indices = false, mx::StreamOrDevice s = {});
 
 } // namespace binade

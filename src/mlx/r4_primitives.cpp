@@ -5,6 +5,7 @@
 #include <typeinfo>
 
 #include "mlx/ops.h"
+#include "mlx/r4_path.h"
 
 namespace binade {
 
@@ -25,8 +26,7 @@ mx::array sum_rows(const mx::array &dy, mx::Stream s) {
 } // namespace
 
 void R4Primitive::eval_gpu(const Arrays &, mx::array &) {
-    throw std::runtime_error(std::string("[") + name() +
-                             "] Packed weights have kernels for the CPU only so far.");
+    throw std::runtime_error(std::string("[") + name() + "] This runs on the CPU only.");
 }
 
 bool R4Primitive::is_equivalent(const Primitive &other) const {
@@ -35,8 +35,12 @@ bool R4Primitive::is_equivalent(const Primitive &other) const {
 
 R4Weight R4Primitive::weight(const Arrays &inputs) const {
     auto arrays = weight_arrays(inputs);
-    return {arrays[0],     arrays[1],  arrays[2],  arrays[3],
-            dims_.experts, dims_.rows, dims_.cols, dims_.stacked};
+    return {std::make_shared<const Arrays>(arrays, arrays + 4),
+            R4Layout::cpu,
+            dims_.experts,
+            dims_.rows,
+            dims_.cols,
+            dims_.stacked};
 }
 
 // ---- R4Matmul ---------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ Arrays R4GatherMM::vjp(const Arrays &primals, const Arrays &cotangents,
     const auto &x = primals[0], &lhs = primals[1], &rhs = primals[2];
     auto s = stream();
     if (argnums.size() != 1 || argnums[0] != 0) no_gradient("r4_gather_mm");
-    check_may_rebuild();
+    r4_check_may_rebuild();
     int m = x.shape(-2), n = static_cast<int>(rhs.size());
     auto shape = rhs.shape();
     shape.insert(shape.end(), {m, dims_.cols});

@@ -1,7 +1,7 @@
-// r4_primitives.h - the nodes that r4_ops.h puts into MLX's graph.
+// r4_primitives.h - the nodes that r4_ops.h puts into MLX's graph for the CPU.
 //
-// The last four inputs of each are the weight's arrays, as with_weight in r4_ops.cpp adds them; all
-// inputs are row-contiguous.
+// The last four inputs of each are the weight's arrays, as with_weight adds them; all inputs are
+// row-contiguous.
 #pragma once
 
 #include <string>
@@ -27,8 +27,19 @@ struct R4Dims {
     bool operator==(const R4Dims &) const = default;
 };
 
-// Throws where r4_forbid_rebuild forbids it.
-void check_may_rebuild();
+inline R4Dims dims_of(const R4Weight &w) {
+    return {w.experts, w.rows, w.cols, w.stacked};
+}
+
+inline Arrays with_weight(Arrays inputs, const R4Weight &w) {
+    inputs.insert(inputs.end(), w.arrays->begin(), w.arrays->end());
+    return inputs;
+}
+
+// The indices of MLX's gather_mm, uint32 and contiguous: without lhs the batches of x in their
+// order; both broadcast together.
+Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, const mx::array &rhs,
+                      mx::Stream s);
 
 class R4Primitive : public mx::UnaryPrimitive {
   public:

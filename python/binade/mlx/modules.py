@@ -18,11 +18,16 @@ class _Packed(nn.Module):
     def __init__(self, weight: Any, bias: mx.array | None = None):
         nn.Module.__init__(self)  # not that of nn.Linear, which would make a random weight
         self._r4 = weight
+        self._group, self._place = None, 0
         # A tuple lands in the module's dictionary, where bytes are counted; the underscore keeps it
         # out of parameters().
         self._r4_arrays = weight.arrays
         if bias is not None:
             self.bias = bias
+
+    def join(self, group: Any, place: int) -> None:
+        """From now on products come from a group of layers, _ops.R4Group, as its number `place`."""
+        self._group, self._place = group, place
 
     @property
     def weight(self) -> mx.array:
@@ -53,6 +58,8 @@ class R4Linear(_Packed, nn.Linear):
     """y = x W^T + bias; W is [output_dims, input_dims]."""
 
     def __call__(self, x: mx.array) -> mx.array:
+        if self._group is not None:
+            return self._group.matmul(self._place, x)
         return _ops.r4_matmul(x, self._r4, self.get("bias"))
 
     @property
@@ -78,7 +85,10 @@ class R4SwitchLinear(_Packed, SwitchLinear):
     """Products with the expert that an index names; W is [num_experts, output_dims, input_dims]."""
 
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
-        y = _ops.r4_gather_mm(x, self._r4, rhs_indices=indices, sorted_indices=sorted_indices)
+        if self._group is not None:
+            y = self._group.gather_mm(self._place, x, indices, sorted_indices=sorted_indices)
+        else:
+            y = _ops.r4_gather_mm(x, self._r4, rhs_indices=indices, sorted_indices=sorted_indices)
         if "bias" in self:
             y = y + mx.expand_dims(self["bias"][indices], -2)
         return y
@@ -107,3 +117,36 @@ def can_be_packed(module: nn.Module) -> bool:
 def packed_like(module: nn.Module, weight: Any) -> nn.Module:
     """The counterpart of a module, with its bias."""
     return _PACKED[type(module)](weight, module.get("bias"))
+
+
+# Names of layers, within one module, that mlx-lm's models give the same input one after another.
+_TOGETHER = [
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate_proj", "up_proj"),
+    ("in_proj_qkv", "in_proj_z"),
+    ("in_proj_a", "in_proj_b"),
+]
+
+
+def join_layers(model: nn.Module) -> None:
+    """Lets packed layers that get the same input share a launch, on GPUs that have one for them.
+
+    Nothing else changes: where one of them is called with another input, it computes its own.
+    """
+    for module in model.modules():
+        for names in _TOGETHER:
+            layers = [module[name] for name in names if name in module]
+            layers = [layer for layer in layers if _can_join(layer)]
+            kinds = {(type(layer), layer.input_dims) for layer in layers}
+            if len(layers) < 2 or len(kinds) > 1:
+                continue
+            group = _ops.R4Group([layer._r4 for layer in layers])
+            for place, layer in enumerate(layers):
+                layer.join(group, place)
+
+
+def _can_join(layer: Any) -> bool:
+    """On the CPU there is nothing to gain; a bias is added by MLX's product of its own."""
+    if not isinstance(layer, (R4Linear, R4SwitchLinear)) or layer._r4.device == "cpu":
+        return False
+    return isinstance(layer, R4SwitchLinear) or "bias" not in layer

@@ -18,7 +18,7 @@ import binade
 from binade.mlx import _ops
 from binade.mlx.errors import UsageError, memory_errors
 from binade.mlx.loader import build_model, fetch, load_tokenizer
-from binade.mlx.modules import can_be_packed, packed_like
+from binade.mlx.modules import can_be_packed, join_layers, packed_like
 from binade.mlx.placement import Part, Placement
 
 
@@ -66,6 +66,7 @@ def _fill(model: nn.Module, checkpoint: Any, placement: Placement) -> None:
             model.update_modules(tree_unflatten([(path, packed_like(modules[path], weight))]))
     for name, array in placement.arrays(plain):
         model.update(tree_unflatten([(name, array)]))
+    join_layers(model)
 
 
 def _load_weight(checkpoint: Any, placement: Placement, name: str, part: Part) -> Any:
@@ -100,7 +101,10 @@ def _check_memory(path: Path, placement: Placement) -> None:
 
 
 def available_nbytes() -> int | None:
-    """Memory that this process could still get, or None if the system does not tell."""
+    """Memory that this process could still get on the default device, or None if it does not tell."""
+    if mx.default_device().type == mx.gpu:
+        free = mx.device_info().get("free_memory")
+        return None if free is None else int(free) + mx.get_cache_memory()
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         kilobytes = {key: int(rest.split()[0]) for key, rest in (s.split(":") for s in lines)}

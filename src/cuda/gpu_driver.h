@@ -1,0 +1,39 @@
+/* gpu_driver.h - what is asked of NVIDIA's driver and run-time compiler, both of which MLX has
+ * loaded already. They are found at run time, so that one build serves machines without them. */
+#ifndef BINADE_CUDA_GPU_DRIVER_H
+#define BINADE_CUDA_GPU_DRIVER_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { GPU_MESSAGE_NBYTES = 2048 };
+
+struct gpu_facts {
+    int major, minor; /* compute capability */
+    int nprocessors;
+    int shared_most; /* bytes of shared memory that a block can opt in to */
+};
+
+/* Facts of a CUDA device. Returns 0, or -1 with a sentence in `message`. */
+int gpu_query(int device, struct gpu_facts *facts, char message[GPU_MESSAGE_NBYTES]);
+
+/* Compiles one of the embedded sources, such as "cuda/r4_matvec.cu", with `define` ("NAME=VALUE",
+ * or NULL), for a compute capability. *image is malloc'd machine code. Returns 0, or -1 with a
+ * sentence in `message`. */
+int gpu_compile(const char *file, const char *define, int major, int minor, char **image,
+                size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]);
+
+/* The version of the compiler, as in 13.0; 0 where there is none. */
+int gpu_compiler_version(int *major, int *minor);
+
+/* Sources that the build embeds: names as in #include, NULL behind the last. */
+extern const char *const gpu_source_names[], *const gpu_source_texts[];
+extern const int gpu_nsources;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

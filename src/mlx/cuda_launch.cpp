@@ -1,0 +1,120 @@
+// cuda_launch.cpp - see cuda_launch.h.
+#include "mlx/cuda_launch.h"
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <tuple>
+
+#include "cuda/gpu_driver.h"
+#include "mlx/backend/cuda/cuda.h"
+
+namespace binade {
+
+namespace {
+
+// Where an entry point is, and what chooses it there.
+struct Entry {
+    const char *file, *define;
+};
+
+const std::map<std::string, Entry> entries{
+    {"binade_r4_matvec_1", {"cuda/r4_matvec.cu", "R4_NPARTS=1"}},
+    {"binade_r4_matvec_2", {"cuda/r4_matvec.cu", "R4_NPARTS=2"}},
+    {"binade_r4_matvec_3", {"cuda/r4_matvec.cu", "R4_NPARTS=3"}},
+    {"binade_r4_matvec_any", {"cuda/r4_matvec_any.cu", nullptr}},
+    {"binade_r4_gather_1", {"cuda/r4_gather.cu", "R4_NPARTS=1"}},
+    {"binade_r4_gather_2", {"cuda/r4_gather.cu", "R4_NPARTS=2"}},
+    {"binade_r4_rows", {"cuda/r4_rows.cu", nullptr}},
+    {"binade_r4_rebuild", {"cuda/r4_rebuild.cu", nullptr}},
+    {"binade_r4_from_rice_1", {"cuda/r4_from_rice.cu", "R4_PASS=1"}},
+    {"binade_r4_from_rice_2", {"cuda/r4_from_rice.cu", "R4_PASS=2"}},
+    {"binade_r4_measure_fixed", {"cuda/r4_measure_fixed.cu", "R4_PASS=1"}},
+    {"binade_r4_count_fixed", {"cuda/r4_measure_fixed.cu", "R4_PASS=2"}},
+    {"binade_r4_from_fixed_1", {"cuda/r4_from_fixed.cu", "R4_PASS=1"}},
+    {"binade_r4_from_fixed_2", {"cuda/r4_from_fixed.cu", "R4_PASS=2"}},
+    {"binade_r4_from_bf16_1", {"cuda/r4_from_bf16.cu", "R4_PASS=1"}},
+    {"binade_r4_from_bf16_2", {"cuda/r4_from_bf16.cu", "R4_PASS=2"}},
+    {"binade_r4_count", {"cuda/r4_count.cu", nullptr}},
+    {"binade_r4_scan", {"cuda/r4_scan.cu", nullptr}},
+};
+
+struct Gpu {
+    gpu_facts facts;
+    r4_device device;
+};
+
+const Gpu &gpu_of(mx::Stream s) {
+    static std::mutex lock;
+    static std::map<int, Gpu> known;
+    std::lock_guard guard(lock);
+    auto found = known.find(s.device.index);
+    if (found != known.end()) return found->second;
+    Gpu gpu{};
+    char message[GPU_MESSAGE_NBYTES];
+    if (gpu_query(s.device.index, &gpu.facts, message)) throw std::runtime_error(message);
+    gpu.device.nprocessors = static_cast<unsigned>(gpu.facts.nprocessors);
+    gpu.device.shared_most = static_cast<unsigned>(gpu.facts.shared_most);
+    return known.emplace(s.device.index, gpu).first->second;
+}
+
+// The machine code of one kernel.
+const std::string &code_of(const char *kernel, const gpu_facts &facts) {
+    static std::mutex lock;
+    static std::map<std::pair<std::string, int>, std::string> compiled;
+    std::lock_guard guard(lock);
+    auto &code = compiled[{kernel, facts.major * 10 + facts.minor}];
+    if (!code.empty()) return code;
+    const auto &entry = entries.at(kernel);
+    char *image = nullptr, message[GPU_MESSAGE_NBYTES];
+    size_t nbytes = 0;
+    if (gpu_compile(entry.file, entry.define, facts.major, facts.minor, &image, &nbytes, message))
+        throw std::runtime_error(message);
+    code.assign(image, nbytes);
+    std::free(image);
+    return code;
+}
+
+} // namespace
+
+bool cuda_is_available() {
+    return mx::cu::is_available();
+}
+
+const r4_device &cuda_device(mx::Stream s) {
+    return gpu_of(s).device;
+}
+
+Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,
+                 const std::vector<mx::Shape> &shapes, const std::vector<mx::Dtype> &dtypes) {
+    const auto &grid = launch.grid;
+    auto nthreads = static_cast<int>(grid.nthreads);
+    return mx::fast::precompiled_cuda_kernel(
+        launch.kernel, code_of(launch.kernel, gpu_of(s).facts), inputs, shapes, dtypes,
+        launch.scalars, {static_cast<int>(grid.nblocks) * nthreads, 1, 1}, {nthreads, 1, 1},
+        static_cast<int>(grid.shared_nbytes), std::nullopt, true, s);
+}
+
+// Nodes are made anew for each token, while what a launch is hardly changes: without this, MLX
+// would copy the machine code each time.
+void cuda_run(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs, Arrays outputs) {
+    using Key = std::tuple<const char *, unsigned, int, Scalars>;
+    constexpr size_t most = 1024; // launches are few, but for the lengths of prompts
+    static thread_local std::map<Key, std::shared_ptr<mx::Primitive>> prepared;
+
+    if (prepared.size() >= most) prepared.clear();
+    auto &primitive = prepared[{launch.kernel, launch.grid.nblocks, s.index, launch.scalars}];
+    if (!primitive) {
+        std::vector<mx::Shape> shapes;
+        std::vector<mx::Dtype> dtypes;
+        for (const auto &out : outputs) {
+            shapes.push_back(out.shape());
+            dtypes.push_back(out.dtype());
+        }
+        primitive = cuda_node(launch, s, inputs, shapes, dtypes)[0].primitive_ptr();
+    }
+    primitive->eval_gpu(inputs, outputs);
+}
+
+} // namespace binade

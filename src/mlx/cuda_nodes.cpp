@@ -1,0 +1,233 @@
+// cuda_nodes.cpp - see cuda_nodes.h: shapes and gradients. Evaluation is in cuda_eval.cpp.
+#include "mlx/cuda_nodes.h"
+
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <typeinfo>
+
+#include "mlx/ops.h"
+#include "mlx/r4_path.h"
+#include "mlx/transforms.h"
+
+namespace binade {
+
+namespace {
+
+constexpr size_t narrays = 3; // of a weight
+
+CudaPart part_of(const R4Weight &w) {
+    return {w.experts, w.rows, w.cols, w.stacked, w.row0, w.block_rows, w.base};
+}
+
+std::vector<CudaPart> parts_of(const std::vector<R4Weight> &weights) {
+    std::vector<CudaPart> parts;
+    for (const auto &w : weights)
+        parts.push_back(part_of(w));
+    return parts;
+}
+
+Arrays with_weights(Arrays inputs, const std::vector<R4Weight> &weights) {
+    for (const auto &w : weights)
+        inputs = with_weight(std::move(inputs), w);
+    return inputs;
+}
+
+[[noreturn]] void no_gradient(const char *operation) {
+    throw std::invalid_argument(std::string("[") + operation +
+                                "] Only x has a gradient: a packed weight cannot change.");
+}
+
+void check_only_x(const std::vector<int> &argnums, const char *operation) {
+    if (argnums.size() != 1 || argnums[0] != 0) no_gradient(operation);
+}
+
+// Never freed, as MLX may be gone before it.
+const mx::array &no_indices() {
+    static const auto *none = new mx::array(std::initializer_list<int>{}, mx::uint32);
+    return *none;
+}
+
+// Products for which each batch of x meets the next few experts, as mlx-lm asks for them, need no
+// indices of x: returns how many, or 0 if they are another kind.
+int items_per_batch(const mx::array &x, const mx::array &rhs) {
+    mx::Shape batch(x.shape().begin(), x.shape().end() - 2);
+    const auto &items = rhs.shape();
+    if (batch.size() > items.size()) return 0;
+    batch.insert(batch.begin(), items.size() - batch.size(), 1);
+    size_t d = 0;
+    while (d < items.size() && batch[d] == items[d])
+        d++;
+    for (size_t rest = d; rest < items.size(); rest++)
+        if (batch[rest] != 1) return 0;
+    return std::accumulate(items.begin() + d, items.end(), 1, std::multiplies<int>());
+}
+
+} // namespace
+
+// ---- Operations --------------------------------------------------------------------------------
+
+Arrays cuda_matvec(const mx::array &x, const std::vector<R4Weight> &weights, mx::Stream s) {
+    auto primitive = std::make_shared<CudaMatvec>(s, parts_of(weights));
+    auto inputs = with_weights({x}, weights);
+    return mx::array::make_arrays(primitive->output_shapes(inputs),
+                                  std::vector<mx::Dtype>(weights.size(), mx::bfloat16), primitive,
+                                  inputs);
+}
+
+Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
+                   const std::optional<mx::array> &lhs, const mx::array &rhs, mx::Stream s) {
+    int per_batch = lhs ? 0 : items_per_batch(x, rhs);
+    Arrays inputs{x};
+    if (per_batch) {
+        inputs.push_back(no_indices());
+        inputs.push_back(mx::astype(rhs, mx::uint32, s));
+    } else {
+        auto indices = gather_indices(x, lhs, rhs, s);
+        inputs.insert(inputs.end(), indices.begin(), indices.end());
+    }
+    auto primitive = std::make_shared<CudaGather>(s, parts_of(weights), per_batch);
+    inputs = with_weights(std::move(inputs), weights);
+    return mx::array::make_arrays(primitive->output_shapes(inputs),
+                                  std::vector<mx::Dtype>(weights.size(), mx::bfloat16), primitive,
+                                  inputs);
+}
+
+mx::array cuda_rows(const R4Weight &w, const mx::array &ids, mx::Stream s) {
+    bool is_taken_as_is =
+        ids.dtype() == mx::int32 || ids.dtype() == mx::uint32 || ids.dtype() == mx::int64;
+    auto shape = ids.shape();
+    shape.push_back(w.cols);
+    return mx::array(std::move(shape), mx::bfloat16, std::make_shared<CudaRows>(s, parts_of({w})),
+                     with_weight({is_taken_as_is ? ids : mx::astype(ids, mx::int64, s)}, w));
+}
+
+mx::array cuda_rebuild(const R4Weight &w, mx::Stream s) {
+    return mx::array(w.shape(), mx::bfloat16, std::make_shared<CudaRebuild>(s, parts_of({w})),
+                     *w.arrays);
+}
+
+// ---- CudaPrimitive -----------------------------------------------------------------------------
+
+void CudaPrimitive::eval_cpu(const Arrays &, Arrays &) {
+    throw std::runtime_error(std::string("[") + name() + "] This runs on NVIDIA GPUs only.");
+}
+
+bool CudaPrimitive::is_equivalent(const Primitive &other) const {
+    return parts_ == static_cast<const CudaPrimitive &>(other).parts_;
+}
+
+std::vector<R4Weight> CudaPrimitive::weights(const Arrays &inputs) const {
+    std::vector<R4Weight> all;
+    auto at = inputs.end() - static_cast<std::ptrdiff_t>(narrays * parts_.size());
+    for (const auto &p : parts_) {
+        all.push_back({std::make_shared<const Arrays>(at, at + narrays), R4Layout::cuda, p.experts,
+                       p.rows, p.cols, p.stacked, p.row0, p.block_rows, p.base});
+        at += narrays;
+    }
+    return all;
+}
+
+// ---- CudaMatvec --------------------------------------------------------------------------------
+
+std::vector<mx::Shape> CudaMatvec::output_shapes(const Arrays &inputs) {
+    std::vector<mx::Shape> shapes;
+    for (const auto &p : parts_) {
+        shapes.push_back(inputs[0].shape());
+        shapes.back().back() = p.rows;
+    }
+    return shapes;
+}
+
+// Summed as MLX would sum the gradients of separate products, the last one first.
+Arrays CudaMatvec::vjp(const Arrays &primals, const Arrays &cotangents,
+                       const std::vector<int> &argnums, const Arrays &) {
+    check_only_x(argnums, "r4_matmul");
+    auto all = weights(primals);
+    std::optional<mx::array> sum;
+    for (size_t i = all.size(); i-- > 0;) {
+        auto part = mx::matmul(cotangents[i], cuda_rebuild(all[i], stream()), stream());
+        sum = sum ? mx::add(*sum, part, stream()) : part;
+    }
+    return {*sum};
+}
+
+Arrays CudaMatvec::jvp(const Arrays &primals, const Arrays &tangents,
+                       const std::vector<int> &argnums) {
+    check_only_x(argnums, "r4_matmul");
+    return r4_matmuls(tangents[0], weights(primals), stream());
+}
+
+std::pair<Arrays, std::vector<int>> CudaMatvec::vmap(const Arrays &inputs,
+                                                     const std::vector<int> &axes) {
+    for (size_t i = 1; i < axes.size(); i++) {
+        if (axes[i] >= 0) throw std::invalid_argument("[r4_matmul] Only x can be mapped over.");
+    }
+    auto x = mx::moveaxis(inputs[0], axes[0], 0, stream());
+    return {r4_matmuls(x, weights(inputs), stream()), std::vector<int>(parts_.size(), 0)};
+}
+
+// ---- CudaGather --------------------------------------------------------------------------------
+
+std::vector<mx::Shape> CudaGather::output_shapes(const Arrays &inputs) {
+    std::vector<mx::Shape> shapes;
+    for (const auto &p : parts_) {
+        shapes.push_back(inputs[2].shape());
+        shapes.back().insert(shapes.back().end(), {1, p.rows});
+    }
+    return shapes;
+}
+
+bool CudaGather::is_equivalent(const Primitive &other) const {
+    return CudaPrimitive::is_equivalent(other) &&
+           items_per_x_ == static_cast<const CudaGather &>(other).items_per_x_;
+}
+
+std::function<Arrays(const Arrays &)> CudaGather::rebuilt(const Arrays &inputs, size_t part) {
+    auto w = weights(inputs)[part];
+    std::optional<mx::array> lhs;
+    if (!items_per_x_) lhs = inputs[1];
+    return [w, lhs, rhs = inputs[2], s = stream()](const Arrays &x) -> Arrays {
+        auto transposed = mx::swapaxes(cuda_rebuild(w, s), -1, -2, s);
+        return {mx::gather_mm(x[0], transposed, lhs, rhs, false, s)};
+    };
+}
+
+Arrays CudaGather::vjp(const Arrays &primals, const Arrays &cotangents,
+                       const std::vector<int> &argnums, const Arrays &) {
+    check_only_x(argnums, "r4_gather_mm");
+    std::optional<mx::array> sum;
+    for (size_t i = parts_.size(); i-- > 0;) {
+        auto part = mx::vjp(rebuilt(primals, i), {primals[0]}, {cotangents[i]}).second[0];
+        sum = sum ? mx::add(*sum, part, stream()) : part;
+    }
+    return {*sum};
+}
+
+Arrays CudaGather::jvp(const Arrays &primals, const Arrays &tangents,
+                       const std::vector<int> &argnums) {
+    check_only_x(argnums, "r4_gather_mm");
+    std::optional<mx::array> lhs;
+    if (!items_per_x_) lhs = primals[1];
+    return r4_gather_mms(tangents[0], weights(primals), lhs, primals[2], false, stream());
+}
+
+// ---- CudaRows, CudaRebuild ---------------------------------------------------------------------
+
+std::vector<mx::Shape> CudaRows::output_shapes(const Arrays &inputs) {
+    auto shape = inputs[0].shape();
+    shape.push_back(parts_[0].cols);
+    return {shape};
+}
+
+std::pair<Arrays, std::vector<int>> CudaRows::vmap(const Arrays &inputs,
+                                                   const std::vector<int> &axes) {
+    return {{cuda_rows(weights(inputs)[0], inputs[0], stream())}, {axes[0]}};
+}
+
+std::vector<mx::Shape> CudaRebuild::output_shapes(const Arrays &) {
+    const auto &p = parts_[0];
+    return {p.stacked ? mx::Shape{p.experts, p.rows, p.cols} : mx::Shape{p.rows, p.cols}};
+}
+
+} // namespace binade

@@ -1,0 +1,133 @@
+// r4_path.cpp - see r4_path.h.
+#include "mlx/r4_path.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <tuple>
+
+#include "mlx/version.h"
+
+namespace binade {
+
+// ---- Rebuilding --------------------------------------------------------------------------------
+
+static bool is_set(const char *variable) {
+    const char *value = std::getenv(variable);
+    return value && *value && std::string(value) != "0";
+}
+
+static std::atomic<bool> &rebuild_is_forbidden() {
+    static std::atomic<bool> forbidden{is_set("BINADE_FORBID_REBUILD")};
+    return forbidden;
+}
+
+void r4_forbid_rebuild(bool forbid) {
+    rebuild_is_forbidden() = forbid;
+}
+
+void r4_check_may_rebuild() {
+    if (rebuild_is_forbidden())
+        throw std::runtime_error(
+            "[r4_rebuild] Rebuilding is forbidden here, and no kernel serves this product.");
+}
+
+// ---- Trust -------------------------------------------------------------------------------------
+
+static std::mutex lock;
+static std::set<std::string> distrusted;
+
+void r4_distrust(const std::string &kernel) {
+    std::lock_guard guard(lock);
+    distrusted.insert(kernel);
+}
+
+bool r4_is_trusted(const std::string &kernel) {
+    std::lock_guard guard(lock);
+    return !distrusted.contains(kernel);
+}
+
+bool r4_mlx_is_proven() {
+#ifdef __APPLE__
+    return false;
+#else
+    static const bool proven = std::string(mx::version()) == "0.32.2";
+    return proven;
+#endif
+}
+
+// ---- Paths -------------------------------------------------------------------------------------
+
+// What holds for every kernel; an empty kernel means that nothing speaks against one.
+static R4Path common_path(const R4Case &c, const char *kernel) {
+    if (!r4_mlx_is_proven())
+        return {"rebuild",
+                std::string("the order of MLX ") + mx::version() + " on this system is not proven",
+                false};
+    if (!c.is_bf16)
+        return {"rebuild", "x is not BF16, so MLX's rules for other dtypes hold",
+                c.layout != R4Layout::cpu};
+    if (!r4_is_trusted(kernel)) return {"rebuild", "its self-check failed on this machine", false};
+    return {"", ""};
+}
+
+R4Path r4_matmul_path(const R4Case &c) {
+    bool on_cpu = c.layout == R4Layout::cpu;
+    auto path = common_path(c, on_cpu ? "cpu" : "matvec");
+    if (!path.kernel.empty()) return path;
+    if (on_cpu) return {"cpu", "one chain for each output, as MLX's CPU backend"};
+    if (c.has_bias) return {"rebuild", "MLX adds a bias inside cublasLt"};
+    if (c.nrows != 1) return {"rebuild", "MLX multiplies several rows by cublasLt"};
+    return {"matvec", "one row of x, in the order of MLX's gemv"};
+}
+
+R4Path r4_gather_path(const R4Case &c) {
+    bool on_cpu = c.layout == R4Layout::cpu;
+    auto path = common_path(c, on_cpu ? "cpu" : "gather");
+    if (!path.kernel.empty()) return path;
+    if (on_cpu) return {"cpu", "one chain for each output, as MLX's CPU backend"};
+    if (c.is_sorted) return {"rebuild", "MLX multiplies sorted experts by CUTLASS"};
+    if (c.nrows != 1) return {"rebuild", "MLX multiplies several rows of an item by tensor cores"};
+    return {"gather", "one row of x for each expert, in the order of MLX's gather_mv"};
+}
+
+// ---- What has run ------------------------------------------------------------------------------
+
+// By address: names are literals, and one that has two is put together when it is asked for.
+using Key = std::tuple<const char *, const char *, int, int, int>;
+static std::map<Key, uint64_t> served;
+
+void r4_count(const char *operation, const char *kernel, int nrows, int rows, int cols) {
+    std::lock_guard guard(lock);
+    served[{operation, kernel, nrows, rows, cols}]++;
+}
+
+std::vector<R4Served> r4_served() {
+    std::map<std::tuple<std::string, std::string, int, int, int>, uint64_t> sums;
+    std::lock_guard guard(lock);
+    for (const auto &[key, count] : served)
+        sums[key] += count;
+    std::vector<R4Served> all;
+    for (const auto &[key, count] : sums) {
+        const auto &[operation, kernel, nrows, rows, cols] = key;
+        all.push_back({operation, kernel, nrows, rows, cols, count});
+    }
+    return all;
+}
+
+R4Counts r4_counts() {
+    std::map<std::string, uint64_t> sums;
+    for (const auto &s : r4_served())
+        sums[s.operation] += s.count;
+    return {sums["matmul"], sums["gather_mm"], sums["rows"], sums["rebuild"]};
+}
+
+void r4_reset_counts() {
+    std::lock_guard guard(lock);
+    served.clear();
+}
+
+} // namespace binade

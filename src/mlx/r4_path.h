@@ -1,0 +1,67 @@
+// r4_path.h - which kernel serves a product, or why none does; and what has run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "r4_ops.h"
+
+namespace binade {
+
+// What a product meets, as far as the choice depends on it.
+struct R4Case {
+    R4Layout layout;
+    int nrows;                     // of x, all its leading dimensions
+    bool has_bias, is_bf16 = true; // x, and the bias
+    bool is_sorted = false;        // gathered products: MLX is promised sorted experts
+};
+
+struct R4Path {
+    std::string kernel; // "cpu", "matvec", "gather" or "rebuild"
+    std::string reason;
+    // Rebuilding is all there is for such a product, and no failure.
+    bool is_planned = true;
+};
+
+BINADE_API R4Path r4_matmul_path(const R4Case &c);
+// nrows: those of each item.
+BINADE_API R4Path r4_gather_path(const R4Case &c);
+
+// A kernel ("cpu", "matvec", "gather", "rows") whose self-check failed on this machine: from now on
+// what it would serve is rebuilt.
+BINADE_API void r4_distrust(const std::string &kernel);
+bool r4_is_trusted(const std::string &kernel);
+
+// Whether the MLX that runs is one whose order of sums the kernels are proven to have: version
+// 0.32.2 with its own matmul. On macOS MLX's CPU backend calls Apple's, whose order is not known.
+BINADE_API bool r4_mlx_is_proven();
+
+// Makes it an error, when it is asked for, to rebuild where a kernel should serve, for tests: equal
+// bits by rebuilding would prove nothing. BINADE_FORBID_REBUILD=1 in the environment does the same.
+BINADE_API void r4_forbid_rebuild(bool forbid);
+
+// Throws where r4_forbid_rebuild forbids it.
+void r4_check_may_rebuild();
+
+// How often each operation was served by kernels, and how often a weight was rebuilt, counted when
+// it is evaluated, in this process. A gradient counts as rebuild.
+struct R4Counts {
+    uint64_t matmul, gather_mm, rows, rebuild;
+};
+BINADE_API R4Counts r4_counts();
+
+// The same by kernel and shape: x [nrows, cols] and the weight's rows. Of a launch for several
+// weights each counts.
+struct R4Served {
+    std::string operation, kernel;
+    int nrows, rows, cols;
+    uint64_t count;
+};
+BINADE_API std::vector<R4Served> r4_served();
+BINADE_API void r4_reset_counts();
+
+// One more; `operation` is a member's name of R4Counts. Both names are literals.
+void r4_count(const char *operation, const char *kernel, int nrows, int rows, int cols);
+
+} // namespace binade
