@@ -8,6 +8,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
+import mlx.core as mx
 import numpy as np
 from checkpoints import Tensor, round_bf16, write_index, write_safetensors
 from mlx.utils import tree_flatten
@@ -91,7 +92,7 @@ def to_gemma4(name, array):
 def to_qwen35(name, array):
     """The checkpoint holds norms less one, and the convolution as PyTorch has it."""
     if name.endswith("conv1d.weight"):
-        array = np.moveaxis(array, 1, 2)
+        array = array.swapaxes(1, 2)
     name = name.replace("language_model.model.", "model.language_model.")
     name = name.replace("language_model.lm_head.", "lm_head.")
     yield name, array
@@ -211,23 +212,31 @@ def model_shapes(config):
 # ---- Values
 
 
-def make_values(name, shape, rng, family):
-    """float32 that keep activations finite and logits different from each other."""
-    if name.endswith("A_log"):
-        return np.log(rng.uniform(1, 16, shape))
+def spread(name, shape, family):
+    """Mean and deviation that keep activations finite and logits different from each other."""
     if "norm" in name and len(shape) == 1:
         shifted = family.names is to_qwen35 and not name.endswith("linear_attn.norm.weight")
-        return rng.normal(0.0 if shifted else 1.0, 0.1, shape)
+        return (0.0 if shifted else 1.0), 0.1
     if len(shape) == 1:  # biases, scales
-        return rng.normal(0.5 if "scal" in name else 0.0, 0.2, shape)
+        return (0.5 if "scal" in name else 0.0), 0.2
     if name.endswith("conv1d.weight"):
-        return rng.normal(0, 0.5, shape)
-    values = rng.normal(0, shape[-1] ** -0.5, shape)
-    if "embed_tokens" in name or "lm_head" in name:
-        values *= 3
-    # Exponents beyond the 15 most frequent, and zeros.
-    values[rng.random(shape) < 0.01] *= 2.0**-40
-    values[rng.random(shape) < 0.001] = 0
+        return 0.0, 0.5
+    return 0.0, shape[-1] ** -0.5 * (3 if "embed_tokens" in name or "lm_head" in name else 1)
+
+
+def is_matrix(name, shape):
+    return len(shape) > 1 and not name.endswith("conv1d.weight")
+
+
+def make_values(name, shape, rng, family):
+    """float32."""
+    if name.endswith("A_log"):
+        return np.log(rng.uniform(1, 16, shape))
+    values = rng.normal(*spread(name, shape, family), shape)
+    if is_matrix(name, shape):
+        # Exponents beyond the 15 most frequent, and zeros.
+        values[rng.random(shape) < 0.01] *= 2.0**-40
+        values[rng.random(shape) < 0.001] = 0
     return values
 
 
@@ -238,14 +247,15 @@ def make_tensor(name, values):
 
 
 def lay_out(values, family):
-    """The tensors of the checkpoint, from {mlx-lm's parameter: values}."""
+    """The tensors of the checkpoint, from {mlx-lm's parameter: values}, of numpy or MLX."""
     for name, array in values.items():
         if family.fused_experts and ".switch_" in name:
             stem = name[: name.index(".switch_")]
             stem = stem.removesuffix(".experts") + ".experts"
             if ".gate_proj" in name:
                 up = values[name.replace(".gate_proj", ".up_proj")]
-                yield from family.names(f"{stem}.gate_up_proj", np.concatenate([array, up], 1))
+                join = mx.concatenate if isinstance(up, mx.array) else np.concatenate
+                yield from family.names(f"{stem}.gate_up_proj", join([array, up], 1))
             elif ".down_proj" in name:
                 yield from family.names(f"{stem}.down_proj", array)
         elif family.separate_experts and family.separate_experts in name:

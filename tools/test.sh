@@ -73,10 +73,11 @@ test_release() {
     fi
 }
 
-# Tests of MLX run where MLX is; elsewhere they would be skipped, which counts as failed.
+# Tests of MLX run where MLX is, those in tests/gpu where a GPU is; elsewhere they would be skipped,
+# which counts as failed.
 run_pytest() { # [PYTEST OPTION]...
     "$VENV/python" -m pytest -q -rfE -c tools/pytest.ini --rootdir "$ROOT" \
-        --ignore-glob="*/test_mlx_*" "$@" tests
+        --ignore-glob="*/test_mlx_*" --ignore=tests/gpu "$@" tests
 }
 
 run_mlx_pytest() { # [PYTEST OPTION]...

@@ -50,9 +50,7 @@ def gather(x, w, lhs=None, rhs=None, is_sorted=False):
 
 def compare(x, w, packed, what, **indices):
     is_sorted = indices.pop("is_sorted", False)
-    got = _ops.r4_gather_mm(
-        x, packed, indices.get("lhs"), indices["rhs"], sorted_indices=is_sorted
-    )
+    got = _ops.r4_gather_mm(x, packed, indices.get("lhs"), indices["rhs"], sorted_indices=is_sorted)
     assert_same_bits(got, gather(x, w, is_sorted=is_sorted, **indices), what)
 
 
