@@ -14,6 +14,7 @@ ALLOWED = {
     "src/cpu": {"base", "format", "r4", "cpu"},
     "src/pack": {"base", "io", "format", "r4", "cpu", "pack"},
     "src/cuda": {"format", "cuda"},
+    "src/metal": {"metal"},
     "src/mlx": {"mlx"},  # and MLX's own headers, whose folder has the same name
 }
 # r4_ops.h is installed beside a header that includes it.

@@ -1,0 +1,14 @@
+/* r4_from_fixed_2: format 1 to R4, pass 2. */
+threadgroup uchar ranked[256];
+threadgroup uchar exponents[R4_LOAD_NSIMDS * R4_SLICE_NCOLS];
+threadgroup uchar *mine = exponents + simdgroup_index_in_threadgroup * R4_SLICE_NCOLS;
+r4_stage_table(table, thread_index_in_threadgroup, ranked);
+const uint row =
+    threadgroup_position_in_grid.x * simdgroups_per_threadgroup + simdgroup_index_in_threadgroup;
+if (row < uint(sizes[1])) {
+    r4_sink<false> sink;
+    if (r4_begin_pass2(r4_make_places(starts, masks, kept, rows, escapes), row, uint(sizes[1]),
+                       thread_index_in_simdgroup, sink))
+        r4_decode_fixed(r4_fixed_parts(raw, meta, idx, esc, code_starts, esc_starts, sizes), row,
+                        thread_index_in_simdgroup, ranked, mine, sink);
+}

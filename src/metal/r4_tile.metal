@@ -1,0 +1,223 @@
+/* r4_tile.metal - products of tiles by simdgroup matrices in the order of MLX's steel GEMM (mma.h
+ * of MLX 0.32.2). Stands behind r4_share.metal.
+ *
+ * An output is one float32 accumulator that takes 8 columns after the other, x as the left matrix
+ * and W as the right one, both widened to float32. Which columns come when is told by ranges.
+ *
+ * Split: a threadgroup of WM x WN simdgroups for BM rows of x and BN rows of W. It goes over W
+ * slice by slice: 128 columns of W are unpacked to threadgroup memory, 128 of x copied beside them.
+ * Each simdgroup unpacks BN / (WM WN) whole rows, two slices' bytes of which it loads together,
+ * ahead of their use.
+ */
+
+enum {
+    R4_TILE_LD = R4_SLICE_NCOLS + 8
+}; /* 16 bytes more than a row, so that rows differ in banks */
+
+template <int BM, int BN, int WM, int WN> struct r4_tile {
+    enum {
+        NSIMDS = WM * WN,
+        NTHREADS = 32 * NSIMDS,
+        MINE = BN / NSIMDS, /* rows of W that a simdgroup unpacks; at most 32 */
+        TM = BM / (8 * WM), /* matrices of a simdgroup */
+        TN = BN / (8 * WN),
+    };
+};
+
+/* Where a thread stands. */
+struct r4_place {
+    uint simd, lane;
+};
+
+/* A lane's row and first of two columns in an 8 x 8 matrix. */
+METAL_FUNC uint2 r4_matrix_place(uint lane) {
+    uint quad = lane / 4;
+    return uint2((quad & 4) + lane / 2 % 4, (quad & 2) * 2 + lane % 2 * 2);
+}
+
+/* ---- Staging ---------------------------------------------------------------------------------
+ */
+
+/* The rows of W of a tile: rows first .. first + nrows of the part's arrays; behind the last the
+ * last again. */
+struct r4_tile_rows {
+    uint first, nrows, nslices, bases;
+};
+
+template <class T>
+METAL_FUNC uint r4_tile_row(thread const r4_tile_rows &rows, r4_place at, uint i) {
+    return rows.first + min(at.simd * T::MINE + i, rows.nrows - 1);
+}
+
+template <class T>
+METAL_FUNC void r4_hold_halves(const thread r4_part &part, thread const r4_tile_rows &rows,
+                               r4_place at, uint slice, thread r4_half *halves) {
+    for (uint i = 0; i < T::MINE; i++) {
+        const device uint *row = r4_row_at(part.slices, r4_tile_row<T>(rows, at, i), rows.nslices);
+        halves[i] = r4_read_half(row, slice & ~1u, rows.nslices, at.lane);
+    }
+}
+
+/* Lane i of a simdgroup keeps the escapes of its row i. */
+template <class T>
+METAL_FUNC r4_cursor r4_hold_escapes(const thread r4_part &part, thread const r4_tile_rows &rows,
+                                     r4_place at, uint slice) {
+    r4_cursor escapes = {0, 0, ~0u};
+    if (at.lane >= T::MINE) return escapes;
+    escapes = r4_first_escape(part.rows, part.escapes, r4_tile_row<T>(rows, at, at.lane));
+    r4_seek_slice(slice, part.escapes, escapes);
+    return escapes;
+}
+
+/* Unpacks one slice of this simdgroup's rows. */
+template <class T>
+METAL_FUNC void r4_stage_weights(const thread r4_part &part, thread const r4_tile_rows &rows,
+                                 r4_place at, uint slice, const thread r4_half *halves,
+                                 thread r4_cursor &escapes, threadgroup bfloat *ws) {
+    for (uint i = 0; i < T::MINE; i++) {
+        r4_half half = halves[i];
+        uint2 pairs = slice & 1 ? r4_unpack_second(half.raw1, half.codes, rows.bases)
+                                : r4_unpack(half.raw0, half.codes, rows.bases);
+        threadgroup bfloat *to = ws + (at.simd * T::MINE + i) * R4_TILE_LD;
+        *(threadgroup uint2 *)(to + R4_LANE_NCOLS * at.lane) = pairs;
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    while (r4_escape_slice(escapes.escape) == slice) {
+        threadgroup ushort *row =
+            (threadgroup ushort *)(ws + (at.simd * T::MINE + at.lane) * R4_TILE_LD);
+        uint column = escapes.escape >> 8 & (R4_SLICE_NCOLS - 1);
+        row[column] = ushort((row[column] & 0x807f) | (escapes.escape & 0xff) << 7);
+        r4_next_escape(part.escapes, escapes);
+    }
+}
+
+/* Copies a slice of nrows rows of x; 0 in missing rows and columns. */
+template <class T, int BM, class X>
+METAL_FUNC void r4_stage_x(X x, uint nrows, uint ncols, uint slice, r4_place at,
+                           threadgroup bfloat *xs) {
+    const uint thread_index = at.simd * 32 + at.lane;
+    const uint column = slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * (thread_index % 32);
+
+    for (uint row = thread_index / 32; row < BM; row += T::NSIMDS) {
+        threadgroup bfloat *to = xs + row * R4_TILE_LD + R4_LANE_NCOLS * (thread_index % 32);
+        const uint there = row < nrows ? min(ncols - min(ncols, column), uint(R4_LANE_NCOLS)) : 0;
+        X from = x + (ulong(row) * ncols + column);
+        if (there == R4_LANE_NCOLS) {
+            for (uint j = 0; j < R4_LANE_NCOLS; j++)
+                to[j] = from[j];
+        } else {
+            for (uint j = 0; j < R4_LANE_NCOLS; j++)
+                to[j] = j < there ? bfloat(from[j]) : bfloat(0.0f);
+        }
+    }
+}
+
+/* ---- Products --------------------------------------------------------------------------------
+ */
+
+/* Columns column0 .. column1 of the staged slice, multiples of 8. Matrices none of whose rows is in
+ * row0 .. row1 of the tile are left out. */
+template <class T, int WN>
+METAL_FUNC void r4_multiply(const threadgroup bfloat *xs, const threadgroup bfloat *ws,
+                            uint column0, uint column1, uint row0, uint row1, r4_place at,
+                            thread simdgroup_float8x8 *sums) {
+    const uint2 place = r4_matrix_place(at.lane);
+    const uint m0 = at.simd / WN * (8 * T::TM), n0 = at.simd % WN * (8 * T::TN);
+
+    xs += (m0 + place.x) * R4_TILE_LD + place.y;
+    ws += (n0 + place.y) * R4_TILE_LD + place.x;
+    for (uint column = column0; column < column1; column += 8) {
+        simdgroup_float8x8 w[T::TN];
+        for (uint n = 0; n < T::TN; n++) {
+            w[n].thread_elements()[0] = float(ws[n * 8 * R4_TILE_LD + column]);
+            w[n].thread_elements()[1] = float(ws[n * 8 * R4_TILE_LD + R4_TILE_LD + column]);
+        }
+        for (uint m = 0; m < T::TM; m++) {
+            if (m0 + 8 * m >= row1 || m0 + 8 * m + 8 <= row0) continue;
+            simdgroup_float8x8 left;
+            left.thread_elements()[0] = float(xs[m * 8 * R4_TILE_LD + column]);
+            left.thread_elements()[1] = float(xs[m * 8 * R4_TILE_LD + column + 1]);
+            for (uint n = 0; n < T::TN; n++) {
+                thread simdgroup_float8x8 &sum = sums[m * T::TN + n];
+                simdgroup_multiply_accumulate(sum, left, w[n], sum);
+            }
+        }
+    }
+}
+
+template <class T> METAL_FUNC void r4_clear(thread simdgroup_float8x8 *sums) {
+    for (int i = 0; i < T::TM * T::TN; i++) {
+        sums[i].thread_elements()[0] = 0.0f;
+        sums[i].thread_elements()[1] = 0.0f;
+    }
+}
+
+/* What a threadgroup multiplies: rows of x, of which row0 .. row1 count, and rows of W. */
+template <class X> struct r4_operands {
+    X x;
+    uint nx, row0, row1, ncols;
+    r4_tile_rows rows;
+};
+
+/* Adds columns column0 .. column1, multiples of 8, in ascending order. Column K and those behind it
+ * are 0 in x. All threads of the threadgroup come here. */
+template <int BM, int BN, int WM, int WN, class X>
+METAL_FUNC void r4_add_range(const thread r4_part &part, thread const r4_operands<X> &operands,
+                             uint column0, uint column1, r4_place at, threadgroup bfloat *xs,
+                             threadgroup bfloat *ws, thread simdgroup_float8x8 *sums) {
+    typedef r4_tile<BM, BN, WM, WN> T;
+    const uint first = column0 / R4_SLICE_NCOLS;
+    r4_half halves[T::MINE];
+    r4_cursor escapes;
+
+    if (column0 >= column1) return;
+    escapes = r4_hold_escapes<T>(part, operands.rows, at, first);
+    r4_hold_halves<T>(part, operands.rows, at, first, halves);
+    for (uint slice = first; slice * R4_SLICE_NCOLS < column1; slice++) {
+        const uint start = slice * R4_SLICE_NCOLS;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        r4_stage_weights<T>(part, operands.rows, at, slice, halves, escapes, ws);
+        r4_stage_x<T, BM>(operands.x, operands.nx, operands.ncols, slice, at, xs);
+        if ((slice & 1) && (slice + 1) * R4_SLICE_NCOLS < column1)
+            r4_hold_halves<T>(part, operands.rows, at, slice + 1, halves);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        r4_multiply<T, WN>(xs, ws, max(column0, start) - start,
+                           min(column1 - start, uint(R4_SLICE_NCOLS)), operands.row0, operands.row1,
+                           at, sums);
+    }
+}
+
+/* ---- Results ---------------------------------------------------------------------------------
+ */
+
+METAL_FUNC void r4_store(device bfloat *to, float sum) {
+    *to = bfloat(sum);
+}
+
+METAL_FUNC void r4_store(device float *to, float sum) {
+    *to = sum;
+}
+
+/* y[row][n] for the rows of x and W that there are; y and bias point to the tile's first. */
+template <int BM, int BN, int WM, int WN, bool BIAS, class X, class Y>
+METAL_FUNC void r4_store_tile(thread const r4_operands<X> &operands, uint y_ncols,
+                              const device bfloat *bias, Y y, r4_place at,
+                              thread simdgroup_float8x8 *sums) {
+    typedef r4_tile<BM, BN, WM, WN> T;
+    const uint2 place = r4_matrix_place(at.lane);
+    const uint m0 = at.simd / WN * (8 * T::TM), n0 = at.simd % WN * (8 * T::TN);
+
+    for (uint m = 0; m < T::TM; m++) {
+        const uint row = m0 + 8 * m + place.x;
+        if (row < operands.row0 || row >= operands.row1) continue;
+        for (uint n = 0; n < T::TN; n++) {
+            for (uint j = 0; j < 2; j++) {
+                uint column = n0 + 8 * n + place.y + j;
+                if (column >= operands.rows.nrows) continue;
+                float sum = sums[m * T::TN + n].thread_elements()[j];
+                if (BIAS) sum = sum + float(bias[column]);
+                r4_store(y + ulong(row) * y_ncols + column, sum);
+            }
+        }
+    }
+}
