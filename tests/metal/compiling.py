@@ -1,0 +1,135 @@
+"""Compiles the emulator, and kernels for it."""
+
+import hashlib
+import os
+import pathlib
+import platform
+import subprocess
+
+import prepass
+from sources import BUILD, WHEEL, WHEEL_NAME, Body
+
+HERE = pathlib.Path(__file__).resolve().parent
+EMULATOR = HERE / "emulator"
+CLANG = os.environ.get("METAL_CLANG", "clang++")
+
+COMMON = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-math-errno", "-Wall", "-Werror"]
+if platform.machine() == "x86_64":
+    COMMON += ["-mavx2", "-mfma", "-mf16c"]
+# What is unusual but right in Metal.
+QUIET = ["unknown-pragmas", "unused-variable", "unused-but-set-variable", "unused-parameter",
+         "duplicate-decl-specifier", "unused-function", "unused-const-variable", "pass-failed",
+         "unused-local-typedef", "missing-braces", "pragma-once-outside-header"]  # fmt: skip
+KERNELS = [*COMMON, "-std=c++17", "-shared", *(f"-Wno-{w}" for w in QUIET), "-fvisibility=hidden"]
+# Loads and stores as they stand in the source, each with a call before it.
+CHECKED = [
+    *("-fsanitize=thread", "-fno-sanitize-link-runtime", "-fno-vectorize", "-fno-slp-vectorize"),
+    *("-mllvm", "-tsan-instrument-func-entry-exit=0", "-Wl,--wrap=memcpy,--wrap=memset"),
+    *("-mllvm", "-tsan-instrument-read-before-write=1", "-Wl,--wrap=memmove"),
+]
+
+
+def run(*command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
+def made_from(*parts):
+    """A name for what is made from these texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(str(part).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def emulator_text():
+    files = sorted(p for p in EMULATOR.rglob("*") if p.is_file())
+    return "".join(p.read_text() for p in files) + (HERE / "prepass.py").read_text()
+
+
+def build_runtime():
+    """The emulator itself, as a shared library."""
+    name = made_from(emulator_text(), COMMON, CLANG)
+    library = BUILD / f"runtime-{name}.so"
+    if not library.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        sources = sorted(EMULATOR.glob("*.cpp"))
+        scratch = library.with_suffix(f".{os.getpid()}")
+        run(CLANG, *COMMON, "-std=c++20", "-ffp-contract=off", "-shared", *sources, "-o", scratch)
+        scratch.rename(library)
+    return library
+
+
+def prepare_headers(folder, out):
+    """A copy of the headers below a folder that C++ can read."""
+    for path in folder.rglob("*.h"):
+        target = out / path.relative_to(folder)
+        if target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        prepared = prepass.prepare(path.read_text(), path.relative_to(folder))
+        target.write_text(prepared.text)
+
+
+def parameter_table(function, parameters):
+    kinds = [prepass.parameter_kind(function, p) for p in prepass.split(parameters)]
+    rows = ", ".join(f"{{emulated::{what}, {index}}}" for what, index in kinds)
+    return f"static constexpr emulated::Parameter {function}_parameters[] = {{{rows}}};\n"
+
+
+def glue(parts, entries):
+    """The table of a library's kernels, in C++."""
+    known = {}
+    for part in parts:
+        known.update(part.parameters)
+    functions = sorted({call.split("<")[0] for _, call in entries})
+    text = "".join(parameter_table(f, known[f]) for f in functions)
+    rows = [
+        f'emulated::describe<{call}, {call.split("<")[0]}_parameters>("{name}", {call})'
+        for name, call in entries
+    ]
+    constants = [f"{{{i}, sizeof {n}, &{n}}}" for part in parts for i, n in part.constants]
+    text += f"static const emulator::Kernel emulated_kernels[] = {{{', '.join(rows)}}};\n"
+    if constants:
+        text += f"static const emulator::Constant emulated_constants[] = {{{', '.join(constants)}}};\n"
+    return text + (
+        'extern "C" __attribute__((visibility("default"))) const emulator::Library '
+        f"emulated_library = {{{len(rows)}, {len(constants)}, emulated_kernels, "
+        f"{'emulated_constants' if constants else 'nullptr'}}};\n"
+    )
+
+
+def compose(source):
+    """One C++ file: the sources after the pass, then the table."""
+    parts = [prepass.prepare(source.read(path), path) for path in source.files]
+    entries = []
+    for kernel in source.kernels:
+        if isinstance(kernel, Body):
+            parts.append(prepass.prepare(kernel.as_source(), kernel.path))
+        entries.append((kernel.name, kernel.function))
+    entries += [instance for part in parts for instance in part.instances]
+    body = "\n".join(part.text for part in parts)
+    return f'#include "emulated_kernel.h"\n{source.prelude}\n{body}\n{glue(parts, entries)}'
+
+
+def compile_source(source, fma=True, checked=False):
+    """A shared library of the source's kernels."""
+    text = compose(source)
+    flags = [*KERNELS, f"-ffp-contract={'on' if fma else 'off'}", f"-DEMULATED_FUSE={int(fma)}"]
+    flags += CHECKED if checked else []
+    headers = BUILD / f"headers-{made_from(emulator_text(), WHEEL_NAME)}"
+    name = f"{source.name}-{made_from(text, flags, headers, CLANG)}"
+    library = BUILD / f"{name}.so"
+    if library.exists():
+        return library
+    runtime = build_runtime()
+    prepare_headers(WHEEL, headers)
+    unit = BUILD / f"{name}.cpp"
+    unit.write_text(text)
+    scratch = library.with_suffix(f".{os.getpid()}")
+    include = EMULATOR / "include"
+    run(CLANG, *flags, f"-I{include}", f"-I{headers}", "-x", "c++", unit, "-x", "none", runtime,
+        "-o", scratch)  # fmt: skip
+    scratch.rename(library)
+    return library

@@ -1,0 +1,127 @@
+"""MLX's own kernels, out of the macOS wheel of the version that is matched.
+
+The wheel is fetched by pip and stays below build/. Nothing of it is in this repository but names of
+functions, their template arguments, and the order of their buffers.
+"""
+
+import functools
+import subprocess
+import sys
+import zipfile
+
+from emulator import Kernel, Source, compile_kernels
+from sources import BUILD, WHEEL, WHEEL_NAME
+
+KERNELS = WHEEL / "mlx/backend/metal/kernels"
+
+
+def fetch():
+    """The wheel's headers and its metallib below build/metal/wheel."""
+    done = BUILD / "wheel" / "unpacked"
+    if done.exists():
+        return
+    BUILD.mkdir(parents=True, exist_ok=True)
+    if not (BUILD / WHEEL_NAME).exists():
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
+             "--no-deps", "--only-binary=:all:", "--platform=macosx_15_0_arm64",
+             "--python-version=3.11", "--dest", BUILD, "mlx-metal==0.32.2"],
+            check=True,
+        )  # fmt: skip
+    with zipfile.ZipFile(BUILD / WHEEL_NAME) as wheel:
+        wanted = [
+            n for n in wheel.namelist()
+            if n.startswith("mlx/include/mlx/backend/metal/kernels/") or n.endswith(".metallib")
+        ]  # fmt: skip
+        wheel.extractall(BUILD / "wheel", wanted)
+    done.touch()
+
+
+INCLUDE_UTILS = '#include "mlx/backend/metal/kernels/utils.h"\n'
+INCLUDE_STEEL = INCLUDE_UTILS + '#include "mlx/backend/metal/kernels/steel/gemm/gemm.h"\n'
+STEEL = KERNELS / "steel/gemm/kernels"
+
+# Template arguments of gemv for x W^T: BM, BN, SM, SN, TM, TN.
+GEMV_TILES = [
+    *((1, 8, 1, 32, 4, 4), (1, 8, 1, 32, 1, 4), (1, 1, 8, 4, 4, 4), (1, 1, 8, 4, 1, 4)),
+    *((4, 1, 1, 32, 1, 4), (4, 1, 1, 32, 4, 4), (8, 1, 1, 32, 4, 4)),
+]
+# Of the fused GEMM: BM, BN, BK, WM, WN.
+FUSED_TILES = [(64, 32, 32, 2, 2), (64, 64, 16, 1, 2), (64, 64, 16, 2, 2)]
+
+
+def call(function, *arguments):
+    words = {True: "true", False: "false"}
+    texts = [words[a] if isinstance(a, bool) else str(a) for a in arguments]
+    return f"{function}<{', '.join(texts)}>"
+
+
+def named(prefix, numbers):
+    return "_".join([prefix, *map(str, numbers)])
+
+
+def gemv_kernels():
+    for tile in GEMV_TILES:
+        yield Kernel(named("gemv", tile), call("gemv", "bfloat16_t", *tile, False, False))
+        yield Kernel(named("gemv_bias", tile), call("gemv", "bfloat16_t", *tile, False, True))
+    for tile in GEMV_TILES[4:]:
+        yield Kernel(named("gather", tile), call("gemv_gather", "bfloat16_t", *tile))
+    for lanes in (16, 32):
+        for nvec in (2, 3, 4, 5):
+            arguments = ("bfloat16_t", nvec, lanes)
+            yield Kernel(f"wide_{nvec}_{lanes}", call("gemv_wide", *arguments))
+            yield Kernel(f"wide_gather_{nvec}_{lanes}", call("gemv_wide_gather", *arguments))
+
+
+def fused_kernels():
+    for tile in FUSED_TILES:
+        yield Kernel(named("fused", tile), call("gemm", "bfloat16_t", *tile, False, True, "float"))
+
+
+def splitk_kernels():
+    for bm in (16, 32):
+        for bn in (16, 32):
+            for aligned in ((a, b) for a in (False, True) for b in (False, True)):
+                arguments = ("bfloat16_t", "float", bm, bn, 16, 2, 2, False, True, *aligned)
+                name = named("splitk", (bm, bn, *map(int, aligned)))
+                yield Kernel(name, call("gemm_splitk", *arguments))
+    yield Kernel("accumulate", "gemm_splitk_accum<float, bfloat16_t>")
+    yield Kernel("accumulate_bias", "gemm_splitk_accum_axpby<float, bfloat16_t>")
+
+
+def gather_kernels():
+    arguments = ("bfloat16_t", 16, 64, 16, 1, 2, False, True, "float")
+    yield Kernel("gather_rhs", call("gather_mm_rhs", *arguments))
+    arguments = ("bfloat16_t", 64, 32, 32, 2, 2, False, True, "float")
+    yield Kernel("gather_mm", call("gather_mm", *arguments))
+
+
+def sources():
+    """By the name of what they hold."""
+    return {
+        "gemv": Source(
+            "mlx_gemv", [KERNELS / "gemv.h"], list(gemv_kernels()), prelude=INCLUDE_UTILS
+        ),
+        "fused": Source(
+            "mlx_fused", [STEEL / "steel_gemm_fused.h"], list(fused_kernels()), prelude=INCLUDE_STEEL
+        ),
+        "splitk": Source(
+            "mlx_splitk",
+            [STEEL / "steel_gemm_splitk.h"],
+            list(splitk_kernels()),
+            prelude=INCLUDE_STEEL,
+        ),
+        "gather": Source(
+            "mlx_gather",
+            [STEEL / "steel_gemm_gather.h"],
+            list(gather_kernels()),
+            prelude=INCLUDE_STEEL,
+        ),
+    }
+
+
+@functools.cache
+def library(name, fma=True, checked=False):
+    """Kernels of MLX: `gemv`, `fused`, `splitk` or `gather`."""
+    fetch()
+    return compile_kernels(sources()[name], fma, checked)
