@@ -11,7 +11,10 @@ from sources import BUILD, ROOT
 
 NARRAYS, NHEADERS, NPARAMETERS = 18, 6, 6
 FEW, ANY = 1, 2
-PLAIN = ["metal/metal_kernels.c", "metal/metal_rules.c", "cuda/r4_gpu_plain.c"]
+PLAIN = [
+    *("metal/metal_kernels.c", "metal/metal_rules.c", "metal/metal_plan.c"),
+    "cuda/r4_gpu_plain.c",
+]
 TYPES = {
     "uint8": ("uint8_t", np.uint8),
     "uint32": ("uint32_t", np.uint32),
