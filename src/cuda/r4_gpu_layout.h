@@ -31,6 +31,10 @@ enum {
     R4_CODE_ESCAPE = 15,
     R4_BASE_MOST = 240,     /* base + 15 is an exponent still */
     R4_COLS_MOST = 1 << 24, /* positions have 24 bits in an escape */
+    R4_REBUILD_NGROUPS = 4, /* groups that a warp rebuilds of a whole weight */
+    R4_ROWS_NGROUPS = 1,    /* and of single rows */
+    R4_LOAD_NWARPS = 8,     /* rows that a block loads */
+    R4_KEPT = 16,           /* escapes of a row that loading keeps between its passes */
 };
 
 /* What is told of a row: where its escapes begin, and which spans, of 1,024 positions, have any:
@@ -59,10 +63,19 @@ R4_GPU_FN unsigned r4_mask_shift(unsigned ncols) {
     return shift;
 }
 
-/* The column at a position; it may be >= K in the last slice. per_lane: 4, 2 or 1. */
+/* The column at a position; it may be >= K in the last slice. per_lane: 4, 2 or 1, the power of 2
+ * of which is per_lane >> 1. */
 R4_GPU_FN unsigned r4_column(unsigned position, unsigned per_lane) {
-    unsigned lane = position / 4 % 32, q = position % 4;
-    return position / 128 * 128 + q / per_lane * 32 * per_lane + per_lane * lane + q % per_lane;
+    unsigned lane = position / 4 % 32, q = position % 4, power = per_lane >> 1;
+    return position / 128 * 128 + (q >> power << (5 + power)) + (lane << power) +
+           (q & (per_lane - 1));
+}
+
+/* The position of a column, the other way round. */
+R4_GPU_FN unsigned r4_position(unsigned column, unsigned per_lane) {
+    unsigned power = per_lane >> 1, lane = column >> power & 31;
+    unsigned q = (column % 128 >> (5 + power) << power) + (column & (per_lane - 1));
+    return column / 128 * 128 + lane * 4 + q;
 }
 
 /* Four raw bytes as the word of a lane: bytes in the order 0, 2, 1, 3, then the signs of

@@ -125,3 +125,18 @@ void r4_gemv_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t nc
         y[r] = round_to_bf16(sums[0]);
     }
 }
+
+void r4_gather_plain(const uint16_t *w, size_t ncols, const struct r4_experts *experts,
+                     const struct r4_pairs *pairs, unsigned per_lane, uint16_t *y) {
+    for (size_t i = 0; i < pairs->n; i++, y += experts->taken) {
+        size_t x_row = pairs->lhs[i], expert = pairs->rhs[i];
+        if (x_row >= pairs->nx || expert >= experts->nexperts) {
+            for (size_t r = 0; r < experts->taken; r++)
+                y[r] = 0x7fff;
+            continue;
+        }
+        size_t row = expert * experts->block_nrows + experts->row0;
+        r4_gemv_plain(w + row * ncols, pairs->x + x_row * ncols, experts->taken, ncols, per_lane,
+                      y);
+    }
+}

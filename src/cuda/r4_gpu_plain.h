@@ -26,6 +26,23 @@ size_t r4_gpu_make_plain(const uint16_t *bf16, size_t nrows, unsigned ncols, uns
 void r4_gemv_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t ncols,
                    unsigned per_lane, uint16_t *y);
 
+/* Rows row0 .. row0 + taken of each of nexperts blocks of block_nrows rows. */
+struct r4_experts {
+    size_t nexperts, block_nrows, row0, taken;
+};
+
+/* Item i < n: row lhs[i] of x [nx][ncols] times expert rhs[i]. */
+struct r4_pairs {
+    const uint16_t *x;
+    size_t nx, n;
+    const uint32_t *lhs, *rhs;
+};
+
+/* y [n][taken], each item in the order of r4_gemv_plain, which is that of MLX's gather_mv; NaN
+ * where an index is out of range. */
+void r4_gather_plain(const uint16_t *w, size_t ncols, const struct r4_experts *experts,
+                     const struct r4_pairs *pairs, unsigned per_lane, uint16_t *y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,122 +1,270 @@
+/* Arguments go as MLX passes them: arrays that are read, arrays that are written, numbers. */
 #include "cuda/r4_launch.cuh"
 
-#include "cuda/r4_kernels.cu"
+#include <mutex>
+#include <vector>
 
-/* Of the device that was current first. */
-struct device_facts {
-    int nprocessors, shared_most;
+#define R4_NPARTS 1
+#include "cuda/r4_gather.cu"
+#include "cuda/r4_matvec.cu"
+#undef R4_NPARTS
+#define R4_NPARTS 2
+#include "cuda/r4_gather.cu"
+#include "cuda/r4_matvec.cu"
+#undef R4_NPARTS
+#define R4_NPARTS 3
+#include "cuda/r4_matvec.cu"
+#undef R4_NPARTS
+#define R4_PASS 1
+#include "cuda/r4_from_bf16.cu"
+#include "cuda/r4_from_fixed.cu"
+#include "cuda/r4_from_rice.cu"
+#include "cuda/r4_measure_fixed.cu"
+#undef R4_PASS
+#define R4_PASS 2
+#include "cuda/r4_from_bf16.cu"
+#include "cuda/r4_from_fixed.cu"
+#include "cuda/r4_from_rice.cu"
+#include "cuda/r4_measure_fixed.cu"
+#undef R4_PASS
+#include "cuda/r4_count.cu"
+#include "cuda/r4_matvec_any.cu"
+#include "cuda/r4_rebuild.cu"
+#include "cuda/r4_rows.cu"
+#include "cuda/r4_scan.cu"
+
+static const void *const matvecs[] = {(const void *)binade_r4_matvec_1,
+                                      (const void *)binade_r4_matvec_2,
+                                      (const void *)binade_r4_matvec_3};
+static const void *const gathers[] = {(const void *)binade_r4_gather_1,
+                                      (const void *)binade_r4_gather_2};
+
+static r4_device read_device(int number) {
+    int nprocessors = 1, shared_most = 0;
+    cudaDeviceGetAttribute(&nprocessors, cudaDevAttrMultiProcessorCount, number);
+    cudaDeviceGetAttribute(&shared_most, cudaDevAttrMaxSharedMemoryPerBlockOptin, number);
+    for (const void *kernel : matvecs)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_most);
+    for (const void *kernel : gathers)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_most);
+    return {(unsigned)nprocessors, (unsigned)shared_most};
+}
+
+const r4_device &r4_gpu_device() {
+    static std::mutex mutex;
+    static std::vector<r4_device *> known; /* by number; none moves or goes */
+    std::lock_guard<std::mutex> lock(mutex);
+    int number = 0;
+    cudaGetDevice(&number);
+    if ((size_t)number >= known.size()) known.resize((size_t)number + 1);
+    if (!known[(size_t)number]) known[(size_t)number] = new r4_device(read_device(number));
+    return *known[(size_t)number];
+}
+
+/* ---- Arguments --------------------------------------------------------------------------------
+ */
+
+struct arguments {
+    std::vector<uint64_t> values; /* pointers, or an int or a bool in the low bytes */
+
+    arguments &add(const void *pointer) {
+        values.push_back((uint64_t)pointer);
+        return *this;
+    }
+    arguments &add(unsigned number) {
+        values.push_back(number);
+        return *this;
+    }
+    arguments &add(const r4_gpu &w) { return add(w.slices).add(w.rows).add(w.escapes); }
+
+    cudaError_t launch(const void *kernel, const r4_grid &grid, cudaStream_t stream) {
+        std::vector<void *> pointers;
+        for (uint64_t &value : values)
+            pointers.push_back(&value);
+        return cudaLaunchKernel(kernel, dim3(grid.nblocks), dim3(grid.nthreads), pointers.data(),
+                                grid.shared_nbytes, stream);
+    }
 };
 
-static const device_facts &facts() {
-    static const device_facts known = [] {
-        device_facts f = {1, 0};
-        int device = 0;
-        cudaGetDevice(&device);
-        cudaDeviceGetAttribute(&f.nprocessors, cudaDevAttrMultiProcessorCount, device);
-        cudaDeviceGetAttribute(&f.shared_most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-        cudaFuncSetAttribute(binade_r4_matvec, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             f.shared_most);
-        return f;
-    }();
-    return known;
+/* ---- Products -------------------------------------------------------------------------------- */
+
+cudaError_t r4_gpu_matvec(const r4_view *parts, unsigned nparts, const uint16_t *x,
+                          cudaStream_t stream, unsigned nthreads) {
+    const r4_gpu &w = parts[0].w;
+    arguments a;
+    r4_grid grid;
+    size_t nrows = 0;
+
+    for (unsigned i = 0; i < nparts; i++)
+        nrows += parts[i].taken;
+    if (!r4_matvec_grid(&r4_gpu_device(), w.ncols, nrows, &grid)) return cudaErrorInvalidValue;
+    if (nthreads > grid.nthreads) return cudaErrorInvalidValue;
+    if (nthreads > 0) grid.nthreads = nthreads;
+    for (unsigned i = 0; i < nparts; i++)
+        a.add(parts[i].w);
+    a.add(x);
+    for (unsigned i = 0; i < nparts; i++)
+        a.add(parts[i].y);
+    a.add(w.ncols).add(w.per_lane);
+    for (unsigned i = 0; i < nparts; i++)
+        a.add(parts[i].row0).add(parts[i].taken).add(parts[i].w.base);
+    return a.launch(matvecs[nparts - 1], grid, stream);
 }
 
-static size_t matvec_shared_nbytes(unsigned ncols, unsigned nthreads) {
-    return (size_t)r4_ngroups(ncols) * R4_GROUP_NCOLS * 4 + nthreads / 32 * R4_RING_NBYTES;
+cudaError_t r4_gpu_matvec_any(const r4_view &part, const uint16_t *x, unsigned n,
+                              cudaStream_t stream) {
+    arguments a;
+    r4_grid grid;
+    if (!r4_matvec_any_grid(part.taken, &grid)) return cudaErrorInvalidValue;
+    a.add(part.w).add(x).add(part.y).add(part.w.ncols).add(part.w.per_lane);
+    a.add(part.row0).add(part.taken).add(part.w.base).add(n);
+    return a.launch((const void *)binade_r4_matvec_any, grid, stream);
 }
 
-unsigned r4_matvec_nthreads(unsigned ncols) {
-    unsigned nthreads = 1024;
-    while (nthreads > 64 && matvec_shared_nbytes(ncols, nthreads) > (size_t)facts().shared_most)
-        nthreads /= 2;
-    return nthreads > 64 ? nthreads : 0;
+cudaError_t r4_gpu_gather(const r4_view *parts, unsigned nparts, const r4_items &items,
+                          cudaStream_t stream, unsigned nblocks) {
+    const r4_gpu &w = parts[0].w;
+    arguments a;
+    r4_grid grid;
+    size_t taken = 0;
+
+    for (unsigned i = 0; i < nparts; i++)
+        taken += parts[i].taken;
+    if (!r4_gather_grid(&r4_gpu_device(), w.ncols, items.n, taken, &grid))
+        return cudaErrorInvalidValue;
+    if (nblocks > grid.nblocks && nblocks <= taken * items.n) grid.nblocks = nblocks;
+    for (unsigned i = 0; i < nparts; i++)
+        a.add(parts[i].w);
+    a.add(items.x).add(items.lhs).add(items.rhs);
+    for (unsigned i = 0; i < nparts; i++)
+        a.add(parts[i].y);
+    a.add(items.n)
+        .add(items.nx)
+        .add(items.items_per_x)
+        .add(items.nexperts)
+        .add(w.ncols)
+        .add(w.per_lane);
+    for (unsigned i = 0; i < nparts; i++)
+        a.add(parts[i].row0).add(parts[i].taken).add(parts[i].block_nrows).add(parts[i].w.base);
+    return a.launch(gathers[nparts - 1], grid, stream);
 }
 
-cudaError_t r4_gpu_matvec(const r4_gpu &w, const uint16_t *x, uint16_t *y, cudaStream_t stream,
-                          unsigned nthreads) {
-    unsigned most = r4_matvec_nthreads(w.ncols);
-    if (nthreads == 0) nthreads = most;
-    if (most == 0 || nthreads > most) return cudaErrorInvalidValue;
+/* ---- BF16 ------------------------------------------------------------------------------------ */
 
-    size_t shared_nbytes = matvec_shared_nbytes(w.ncols, nthreads);
-    unsigned nprocessors = facts().nprocessors, nwarps = nthreads / 32;
-    unsigned nblocks = nprocessors;
-    if (nthreads < 1024) { /* several may be resident */
-        int nresident = 1;
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&nresident, binade_r4_matvec, nthreads,
-                                                      shared_nbytes);
-        unsigned nneeded = (w.nrows + nprocessors * nwarps - 1) / (nprocessors * nwarps);
-        nblocks *= nneeded < (unsigned)nresident ? nneeded : nresident;
-    }
-    if (nblocks > w.nrows) nblocks = w.nrows;
-    binade_r4_matvec<<<nblocks, nthreads, shared_nbytes, stream>>>(
-        w.slices, w.rows, w.escapes, x, y, w.nrows, w.ncols, w.per_lane, w.base);
-    return cudaGetLastError();
+cudaError_t r4_gpu_rebuild(const r4_view &part, uint16_t *out, cudaStream_t stream) {
+    unsigned nout = part.w.nrows / part.block_nrows * part.taken;
+    arguments a;
+    r4_grid grid;
+    if (!r4_rebuild_grid(part.w.ncols, nout, &grid)) return cudaErrorInvalidValue;
+    a.add(part.w).add(out).add(nout).add(part.w.ncols).add(part.w.per_lane).add(part.w.base);
+    a.add(part.row0).add(part.taken).add(part.block_nrows);
+    return a.launch((const void *)binade_r4_rebuild, grid, stream);
 }
 
-cudaError_t r4_gpu_rebuild(const r4_gpu &w, unsigned row0, unsigned taken, unsigned block_nrows,
-                           uint16_t *out, cudaStream_t stream) {
-    unsigned nout = w.nrows / block_nrows * taken;
-    unsigned nspans = (r4_ngroups(w.ncols) + R4_REBUILD_NGROUPS - 1) / R4_REBUILD_NGROUPS;
-    size_t nblocks = ((size_t)nout * nspans + 7) / 8;
-    if (nout == 0) return cudaSuccess;
-    binade_r4_rebuild<<<(unsigned)nblocks, 256, 0, stream>>>(w.slices, w.rows, w.escapes, out, nout,
-                                                             w.ncols, w.per_lane, w.base, row0,
-                                                             taken, block_nrows);
-    return cudaGetLastError();
+cudaError_t r4_gpu_rows(const r4_view &part, const void *ids, unsigned nids, unsigned id_nbytes,
+                        bool is_signed, uint16_t *out, cudaStream_t stream) {
+    arguments a;
+    r4_grid grid;
+    if (!r4_rows_grid(part.w.ncols, nids, &grid)) return cudaErrorInvalidValue;
+    a.add(part.w).add(ids).add(out).add(nids).add(part.row0).add(part.taken).add(part.w.ncols);
+    a.add(part.w.per_lane).add(part.w.base).add(id_nbytes).add((unsigned)is_signed);
+    return a.launch((const void *)binade_r4_rows, grid, stream);
 }
 
-static r4_transcode_job make_job(const r4_gpu &w, unsigned *kept, unsigned *faults) {
-    return {w.nrows, w.ncols, w.per_lane, w.base, w.slices, w.rows, kept, w.escapes, faults};
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static cudaError_t scan(const unsigned *counts, unsigned *sums, unsigned n, unsigned width,
+                        cudaStream_t stream) {
+    r4_grid grid;
+    if (!r4_scan_grid(n, &grid)) return cudaErrorInvalidValue;
+    return arguments().add(counts).add(sums).add(n).add(width).launch((const void *)binade_r4_scan,
+                                                                      grid, stream);
 }
 
-static unsigned count_transcode_blocks(const r4_gpu &w) {
-    return (w.nrows + R4_TRANSCODE_NWARPS - 1) / R4_TRANSCODE_NWARPS;
+static arguments &add_shape(arguments &a, const r4_gpu &w) {
+    return a.add(w.nrows).add(w.ncols).add(w.per_lane).add(w.base);
 }
 
-static void scan_escapes(const r4_gpu &w, cudaStream_t stream) {
-    binade_r4_scan<<<1, 1024, 0, stream>>>(&w.rows->escape_start, 2, w.nrows);
+/* Launches a pass; after the first, counts become rows. */
+static cudaError_t load(const void *kernel, arguments &a, const r4_gpu &w, const r4_scratch &s,
+                        int step, cudaStream_t stream) {
+    r4_grid grid;
+    if (!r4_load_grid(w.nrows, &grid)) return cudaErrorInvalidValue;
+    cudaError_t status = a.launch(kernel, grid, stream);
+    if (status != cudaSuccess || step == 2) return status;
+    return scan(s.counts, (unsigned *)w.rows, w.nrows, 2, stream);
 }
 
-cudaError_t r4_gpu_from_rice(const r4_gpu &w, const r4_rice_source &source, unsigned *kept,
-                             unsigned *faults, int step, cudaStream_t stream) {
-    r4_transcode_job job = make_job(w, kept, faults);
-    unsigned nblocks = count_transcode_blocks(w);
+cudaError_t r4_gpu_from_rice(const r4_gpu &w, const r4_rice_arrays &source, const r4_scratch &s,
+                             int step, cudaStream_t stream) {
+    arguments a;
+    if (step == 1) a.add(source.raw);
+    a.add(source.table).add(source.meta).add(source.bits).add(source.row_starts);
+    if (step == 1)
+        a.add(w.slices).add(s.counts).add(s.kept).add(s.faults);
+    else
+        a.add(w.rows).add(s.kept).add(w.escapes);
+    add_shape(a, w).add(source.nwords);
+    return load(step == 1 ? (const void *)binade_r4_from_rice_1
+                          : (const void *)binade_r4_from_rice_2,
+                a, w, s, step, stream);
+}
+
+/* Where the codes and the escapes of each row begin. */
+static cudaError_t measure_fixed(const r4_gpu &w, const r4_fixed_arrays &source,
+                                 const r4_scratch &s, cudaStream_t stream) {
+    arguments widths, counts;
+    r4_grid grid;
+    if (!r4_load_grid(w.nrows, &grid)) return cudaErrorInvalidValue;
+    widths.add(source.meta).add(s.found).add(w.nrows).add(w.ncols);
+    cudaError_t status = widths.launch((const void *)binade_r4_measure_fixed, grid, stream);
+    if (status == cudaSuccess) status = scan(s.found, s.code_starts, w.nrows, 1, stream);
+    counts.add(source.meta).add(source.idx).add(s.code_starts).add(s.found);
+    counts.add(w.nrows).add(w.ncols).add(source.nwords);
+    if (status == cudaSuccess)
+        status = counts.launch((const void *)binade_r4_count_fixed, grid, stream);
+    if (status == cudaSuccess) status = scan(s.found, s.escape_starts, w.nrows, 1, stream);
+    return status;
+}
+
+cudaError_t r4_gpu_from_fixed(const r4_gpu &w, const r4_fixed_arrays &source, const r4_scratch &s,
+                              int step, cudaStream_t stream) {
+    arguments a;
     if (step == 1) {
-        binade_r4_from_rice_1<<<nblocks, 256, 0, stream>>>(source, job);
-        scan_escapes(w, stream);
-    } else {
-        binade_r4_from_rice_2<<<nblocks, 256, 0, stream>>>(source, job);
+        cudaError_t status = measure_fixed(w, source, s, stream);
+        if (status != cudaSuccess) return status;
+        a.add(source.raw);
     }
-    return cudaGetLastError();
+    a.add(source.table).add(source.meta).add(source.idx).add(source.esc);
+    a.add(s.code_starts).add(s.escape_starts);
+    if (step == 1)
+        a.add(w.slices).add(s.counts).add(s.kept).add(s.faults);
+    else
+        a.add(w.rows).add(s.kept).add(w.escapes);
+    add_shape(a, w).add(source.nwords).add(source.nescapes);
+    return load(step == 1 ? (const void *)binade_r4_from_fixed_1
+                          : (const void *)binade_r4_from_fixed_2,
+                a, w, s, step, stream);
 }
 
-cudaError_t r4_gpu_from_fixed(const r4_gpu &w, const r4_fixed_source &source, unsigned *kept,
-                              unsigned *faults, int step, cudaStream_t stream) {
-    r4_transcode_job job = make_job(w, kept, faults);
-    unsigned nblocks = count_transcode_blocks(w);
-    if (step == 1) {
-        binade_r4_fixed_measure<<<nblocks, 256, 0, stream>>>(source, job);
-        binade_r4_scan<<<1, 1024, 0, stream>>>(source.code_starts, 1, w.nrows);
-        binade_r4_fixed_count<<<nblocks, 256, 0, stream>>>(source, job);
-        binade_r4_scan<<<1, 1024, 0, stream>>>(source.escape_starts, 1, w.nrows);
-        binade_r4_from_fixed_1<<<nblocks, 256, 0, stream>>>(source, job);
-        scan_escapes(w, stream);
-    } else {
-        binade_r4_from_fixed_2<<<nblocks, 256, 0, stream>>>(source, job);
-    }
-    return cudaGetLastError();
-}
-
-cudaError_t r4_gpu_from_bf16(const r4_gpu &w, const uint16_t *bf16, unsigned *kept, int step,
+cudaError_t r4_gpu_from_bf16(const r4_gpu &w, const uint16_t *bf16, const r4_scratch &s, int step,
                              cudaStream_t stream) {
-    r4_transcode_job job = make_job(w, kept, NULL);
-    unsigned nblocks = count_transcode_blocks(w);
-    if (step == 1) {
-        binade_r4_from_bf16_1<<<nblocks, 256, 0, stream>>>({bf16}, job);
-        scan_escapes(w, stream);
-    } else {
-        binade_r4_from_bf16_2<<<nblocks, 256, 0, stream>>>({bf16}, job);
-    }
-    return cudaGetLastError();
+    arguments a;
+    a.add(bf16);
+    if (step == 1)
+        a.add(w.slices).add(s.counts).add(s.kept);
+    else
+        a.add(w.rows).add(s.kept).add(w.escapes);
+    add_shape(a, w);
+    return load(step == 1 ? (const void *)binade_r4_from_bf16_1
+                          : (const void *)binade_r4_from_bf16_2,
+                a, w, s, step, stream);
+}
+
+cudaError_t r4_gpu_count(const uint16_t *bf16, unsigned nrows, unsigned ncols, unsigned *counts,
+                         cudaStream_t stream) {
+    r4_grid grid;
+    if (!r4_count_grid(&r4_gpu_device(), nrows, ncols, &grid)) return cudaErrorInvalidValue;
+    return arguments().add(bf16).add(counts).add(nrows).add(ncols).launch(
+        (const void *)binade_r4_count, grid, stream);
 }

@@ -1,7 +1,8 @@
 /* r4_launch.cuh - R4 weights on a GPU for C++ programs that bring their own memory.
  *
  * All pointers are device memory. Work goes to `stream`; nothing waits unless it says so. A failure
- * is the cudaError_t of the call that failed.
+ * is the cudaError_t of the call that failed; cudaErrorInvalidValue where r4_grid.h knows no
+ * launch.
  */
 #ifndef BINADE_CUDA_R4_LAUNCH_CUH
 #define BINADE_CUDA_R4_LAUNCH_CUH
@@ -11,7 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/r4_transcode.cuh"
+#include "cuda/r4_gpu_layout.h"
+#include "cuda/r4_grid.h"
 
 struct r4_gpu {
     unsigned nrows, ncols; /* all experts' rows; ncols >= 1 */
@@ -26,27 +28,77 @@ inline size_t r4_gpu_slices_nbytes(const r4_gpu &w) {
     return (size_t)w.nrows * r4_nslices(w.ncols) * R4_SLICE_NBYTES;
 }
 
-/* Threads of a block of the matvec: what fits, as x is staged in shared memory, at most 1024. 0: K
- * is too large for this device, and the weight is to be rebuilt. */
-unsigned r4_matvec_nthreads(unsigned ncols);
+/* Rows row0 .. row0 + taken of a weight, or of each of its blocks of block_nrows; their products.
+ */
+struct r4_view {
+    r4_gpu w;
+    unsigned row0, taken, block_nrows;
+    uint16_t *y;
+};
 
-/* y [nrows] = W x. x is 8-byte aligned if per_lane is 4. nthreads 0: r4_matvec_nthreads. */
-cudaError_t r4_gpu_matvec(const r4_gpu &w, const uint16_t *x, uint16_t *y, cudaStream_t stream,
-                          unsigned nthreads = 0);
+/* Of the current device. */
+const r4_device &r4_gpu_device();
 
-/* out[b * taken + i] = row b * block_nrows + row0 + i, i < taken, of every block of block_nrows
- * rows. out is 16-byte aligned. */
-cudaError_t r4_gpu_rebuild(const r4_gpu &w, unsigned row0, unsigned taken, unsigned block_nrows,
-                           uint16_t *out, cudaStream_t stream);
+/* y [taken] of each of nparts (1..3) parts, the weights of which share ncols and per_lane. x is
+ * 8-byte aligned if per_lane is 4. nthreads: fewer than r4_matvec_grid's, for tests. */
+cudaError_t r4_gpu_matvec(const r4_view *parts, unsigned nparts, const uint16_t *x,
+                          cudaStream_t stream, unsigned nthreads = 0);
 
-/* Step 1 fills slices and rows; kept: scratch [nrows][R4_KEPT]. Then the caller reads
- * rows[nrows].escape_start, allocates escapes, and step 2 fills them. faults: one word, zeroed by
- * the caller, 1 after step 1 if the stream is damaged. */
-cudaError_t r4_gpu_from_rice(const r4_gpu &w, const r4_rice_source &source, unsigned *kept,
-                             unsigned *faults, int step, cudaStream_t stream);
-cudaError_t r4_gpu_from_fixed(const r4_gpu &w, const r4_fixed_source &source, unsigned *kept,
-                              unsigned *faults, int step, cudaStream_t stream);
-cudaError_t r4_gpu_from_bf16(const r4_gpu &w, const uint16_t *bf16, unsigned *kept, int step,
+/* The same for one part and any x; n: elements that a lane takes at once. */
+cudaError_t r4_gpu_matvec_any(const r4_view &part, const uint16_t *x, unsigned n,
+                              cudaStream_t stream);
+
+/* Items: x[lhs[i]] of nx rows, without lhs x[i / items_per_x], times block rhs[i] of nexperts. */
+struct r4_items {
+    const uint16_t *x;
+    const uint32_t *lhs, *rhs;
+    unsigned n, nx, nexperts, items_per_x;
+};
+
+/* y [n][taken] of each of nparts (1..2). nblocks: more than r4_gather_grid's, for tests. */
+cudaError_t r4_gpu_gather(const r4_view *parts, unsigned nparts, const r4_items &items,
+                          cudaStream_t stream, unsigned nblocks = 0);
+
+/* out[b * taken + i] = row b * block_nrows + row0 + i, i < taken, of every block. */
+cudaError_t r4_gpu_rebuild(const r4_view &part, uint16_t *out, cudaStream_t stream);
+
+/* out[i] = row ids[i] of the rows row0 .. row0 + taken. */
+cudaError_t r4_gpu_rows(const r4_view &part, const void *ids, unsigned nids, unsigned id_nbytes,
+                        bool is_signed, uint16_t *out, cudaStream_t stream);
+
+/* What loading needs besides: all of it is written. Fixed-width codes need the last two. */
+struct r4_scratch {
+    unsigned *counts;                      /* [nrows][2] */
+    unsigned *kept;                        /* [nrows][R4_KEPT] */
+    unsigned *faults;                      /* [nrows]: 1 where a row is damaged; not of BF16 */
+    unsigned *found;                       /* [nrows] */
+    unsigned *code_starts, *escape_starts; /* [nrows + 1] */
+};
+
+struct r4_rice_arrays {
+    const unsigned char *raw, *table, *meta;
+    const unsigned *bits, *row_starts;
+    unsigned nwords;
+};
+
+struct r4_fixed_arrays {
+    const unsigned char *raw, *table, *meta;
+    const unsigned *idx;
+    const unsigned char *esc;
+    unsigned nwords, nescapes;
+};
+
+/* Step 1 fills slices and rows. Then the caller reads rows[nrows].escape_start, which is ~0 if
+ * there are too many, and allocates escapes; step 2 fills them. */
+cudaError_t r4_gpu_from_rice(const r4_gpu &w, const r4_rice_arrays &source, const r4_scratch &s,
+                             int step, cudaStream_t stream);
+cudaError_t r4_gpu_from_fixed(const r4_gpu &w, const r4_fixed_arrays &source, const r4_scratch &s,
+                              int step, cudaStream_t stream);
+cudaError_t r4_gpu_from_bf16(const r4_gpu &w, const uint16_t *bf16, const r4_scratch &s, int step,
                              cudaStream_t stream);
+
+/* counts [nblocks of r4_count_grid][256]. */
+cudaError_t r4_gpu_count(const uint16_t *bf16, unsigned nrows, unsigned ncols, unsigned *counts,
+                         cudaStream_t stream);
 
 #endif

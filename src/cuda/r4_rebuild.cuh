@@ -1,13 +1,11 @@
-/* r4_rebuild.cuh - R4 back to BF16, all rows or some of every block.
+/* r4_rebuild.cuh - rows of R4 back to BF16.
  *
- * Split: a warp for up to four groups of a row. Escapes are written over what the codes gave.
+ * Split: a warp for some groups of a row. Escapes are written over what the codes gave.
  */
 #ifndef BINADE_CUDA_R4_REBUILD_CUH
 #define BINADE_CUDA_R4_REBUILD_CUH
 
 #include "cuda/r4_unpack.cuh"
-
-enum { R4_REBUILD_NGROUPS = 4 };
 
 /* A slice of a lane: columns first .. of `out`, a row of ncols. */
 static __device__ __forceinline__ void r4_put_slice(unsigned short *out, unsigned slice,
@@ -28,32 +26,23 @@ static __device__ __forceinline__ void r4_put_slice(unsigned short *out, unsigne
     }
 }
 
-/* out[b * taken + i] = row b * block_nrows + row0 + i of W, i < taken, for the nout / taken blocks.
- * out is 16-byte aligned. */
-static __device__ __forceinline__ void r4_rebuild(const unsigned char *slices, const r4_row *rows,
-                                                  const unsigned *escapes, unsigned short *out,
-                                                  unsigned nout, unsigned ncols, unsigned per_lane,
-                                                  unsigned base, unsigned row0, unsigned taken,
-                                                  unsigned block_nrows) {
+/* Groups g0 .. g0 + N of a row; `out` is the row of BF16, 8-byte aligned if per_lane is 4. */
+template <unsigned N>
+static __device__ __forceinline__ void
+r4_rebuild_groups(const unsigned char *slices, const r4_row *rows, const unsigned *escapes,
+                  size_t r, unsigned short *out, unsigned ncols, unsigned per_lane, unsigned base,
+                  unsigned g0) {
     const unsigned lane = threadIdx.x % 32, nslices = r4_nslices(ncols);
     const unsigned ngroups = r4_ngroups(ncols), bases = base << 7 | base << 23;
-    const unsigned nspans = (ngroups + R4_REBUILD_NGROUPS - 1) / R4_REBUILD_NGROUPS;
-    const size_t item = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    const size_t o = item / nspans;
-    const unsigned g0 = (unsigned)(item % nspans) * R4_REBUILD_NGROUPS;
-
-    if (o >= nout) return;
-    const size_t r = o / taken * block_nrows + row0 + o % taken;
     const unsigned char *row = slices + r * nslices * R4_SLICE_NBYTES;
     const r4_row header = rows[r];
-    r4_share shares[R4_REBUILD_NGROUPS];
-    out += o * ncols;
+    r4_share shares[N];
 
 #pragma unroll
-    for (unsigned i = 0; i < R4_REBUILD_NGROUPS; i++)
+    for (unsigned i = 0; i < N; i++)
         if (g0 + i < ngroups) shares[i] = r4_read_group(row, g0 + i, nslices, lane);
 #pragma unroll
-    for (unsigned i = 0; i < R4_REBUILD_NGROUPS; i++) {
+    for (unsigned i = 0; i < N; i++) {
         unsigned pairs[8];
         r4_unpack(shares[i], bases, pairs);
 #pragma unroll
@@ -68,10 +57,32 @@ static __device__ __forceinline__ void r4_rebuild(const unsigned char *slices, c
     const unsigned end = rows[r + 1].escape_start;
     for (unsigned at = header.escape_start + lane; at < end; at += 32) {
         unsigned escape = escapes[at], g = r4_escape_group(escape);
-        if (g < g0 || g >= g0 + R4_REBUILD_NGROUPS) continue;
+        if (g < g0 || g >= g0 + N) continue;
         unsigned short *weight = out + r4_column(escape >> 8, per_lane);
         *weight = (unsigned short)((*weight & 0x807fu) | (escape & 0xff) << 7);
     }
+}
+
+/* NaN in the place of those groups. */
+template <unsigned N>
+static __device__ __forceinline__ void r4_rebuild_nan(unsigned short *out, unsigned ncols,
+                                                      unsigned g0) {
+    unsigned end = min(ncols, (g0 + N) * R4_GROUP_NCOLS);
+    for (unsigned c = g0 * R4_GROUP_NCOLS + threadIdx.x % 32; c < end; c += 32)
+        out[c] = 0x7fff;
+}
+
+/* What this warp does: N groups, from g0 on, of row o of `out`. */
+struct r4_rebuild_item {
+    size_t o;
+    unsigned g0;
+};
+
+template <unsigned N>
+static __device__ __forceinline__ r4_rebuild_item r4_find_rebuild_item(unsigned ncols) {
+    const unsigned nspans = (r4_ngroups(ncols) + N - 1) / N;
+    const size_t item = (size_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    return {item / nspans, (unsigned)(item % nspans) * N};
 }
 
 #endif

@@ -3,29 +3,13 @@
 #define BINADE_CUDA_R4_UNPACK_CUH
 
 #include "cuda/r4_gpu_layout.h"
+#include "cuda/r4_ptx.cuh"
 
 /* A lane's 16 weights of a group. */
 struct r4_share {
     uint4 raw;
     uint2 codes;
 };
-
-/* Weights are read once: they need not stay in L1, where x is. */
-static __device__ __forceinline__ uint4 r4_read16(const void *from) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-}
-
-static __device__ __forceinline__ uint2 r4_read8(const void *from) {
-    uint2 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(v.x), "=r"(v.y)
-                 : "l"(from));
-    return v;
-}
 
 /* The nslices (1..3) slices behind the last group. Missing weights are 0 with code 0. */
 static __device__ __forceinline__ r4_share r4_read_singles(const unsigned char *singles,
@@ -77,14 +61,18 @@ static __device__ __forceinline__ void r4_unpack(const r4_share &share, unsigned
     r4_unpack8(share.raw.z, share.raw.w, share.codes.y, bases, pairs + 4);
 }
 
-/* Gives the weight of one escape its exponent, in the lane that owns it. */
-static __device__ __forceinline__ void r4_patch(unsigned escape, unsigned lane, unsigned pairs[8]) {
+/* Gives the weight of one escape its exponent, in the lane that owns it. Its code, 15, has made it
+ * base + 15. */
+static __device__ __forceinline__ void r4_patch(unsigned escape, unsigned lane, unsigned bases,
+                                                unsigned pairs[8]) {
     unsigned position = escape >> 8;
     if ((position / 4 & 31) != lane) return;
-    unsigned at = (position / 128 & 3) * 2 + (position / 2 & 1), shift = 7 + 16 * (position & 1);
+    unsigned at = (position / 128 & 3) * 2 + (position / 2 & 1);
+    unsigned change = ((escape & 0xff) << 7 ^ ((bases & 0xffff) + (R4_CODE_ESCAPE << 7)))
+                      << 16 * (position & 1);
 #pragma unroll
     for (unsigned i = 0; i < 8; i++)
-        if (at == i) pairs[i] = (pairs[i] & ~(0xffu << shift)) | (escape & 0xff) << shift;
+        if (at == i) pairs[i] ^= change;
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* gemv_bf16.cuh - a BF16 matvec in the order and the launch shape of MLX's CUDA gemv: blocks of
- * 32 x 8, a warp for a row. What R4 is compared with, in bits and in time. */
+/* gemv_bf16.cuh - BF16 matvec and gather in the order and the launch shape of MLX's CUDA gemv:
+ * blocks of 32 x 8, a warp for a row. What R4 is compared with, in bits and in time. */
 #ifndef BINADE_GEMV_BF16_CUH
 #define BINADE_GEMV_BF16_CUH
 
@@ -7,19 +7,19 @@
 
 #include <cstdint>
 
+#include "cuda/r4_gpu_layout.h"
+
 template <int N> struct alignas(2 * N) bf16_vector { uint16_t v[N]; };
 
 static __device__ __forceinline__ float widen_bf16(uint16_t bf16) {
     return __uint_as_float((unsigned)bf16 << 16);
 }
 
+/* One row of W times x, by a warp. */
 template <int N>
-__global__ void gemv_bf16(const uint16_t *w, const uint16_t *x, uint16_t *y, unsigned nrows,
-                          unsigned ncols) {
-    int row = blockIdx.x * 8 + threadIdx.y, lane = threadIdx.x;
-    if (row >= (int)nrows) return;
+static __device__ __forceinline__ void multiply_row_bf16(const uint16_t *w, const uint16_t *x,
+                                                         uint16_t *y, unsigned ncols, int lane) {
     float sum = 0;
-    w += (size_t)row * ncols;
 #pragma unroll 4
     for (int k = N * lane; k < (int)ncols; k += 32 * N) {
         bf16_vector<N> wv = *(const bf16_vector<N> *)(w + k), xv = *(const bf16_vector<N> *)(x + k);
@@ -31,9 +31,37 @@ __global__ void gemv_bf16(const uint16_t *w, const uint16_t *x, uint16_t *y, uns
     for (int apart = 16; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(~0u, sum, apart);
     if (lane == 0)
-        asm("{ .reg .b16 r; cvt.rn.bf16.f32 r, %1; st.global.b16 [%0], r; }" ::"l"(y + row),
-            "f"(sum)
+        asm("{ .reg .b16 r; cvt.rn.bf16.f32 r, %1; st.global.b16 [%0], r; }" ::"l"(y), "f"(sum)
             : "memory");
+}
+
+template <int N>
+__global__ void gemv_bf16(const uint16_t *w, const uint16_t *x, uint16_t *y, unsigned nrows,
+                          unsigned ncols) {
+    unsigned row = blockIdx.x * 8 + threadIdx.y;
+    if (row >= nrows) return;
+    multiply_row_bf16<N>(w + (size_t)row * ncols, x, y + row, ncols, threadIdx.x);
+}
+
+/* Items along the grid's second side, as in MLX's gather_mv. */
+template <int N>
+__global__ void gather_bf16(const uint16_t *w, const uint16_t *x, const uint32_t *lhs,
+                            const uint32_t *rhs, uint16_t *y, unsigned nrows, unsigned ncols) {
+    unsigned row = blockIdx.x * 8 + threadIdx.y, item = blockIdx.y;
+    if (row >= nrows) return;
+    multiply_row_bf16<N>(w + ((size_t)rhs[item] * nrows + row) * ncols,
+                         x + (size_t)lhs[item] * ncols, y + (size_t)item * nrows + row, ncols,
+                         threadIdx.x);
+}
+
+static inline void run_gather_bf16(const uint16_t *w, const uint16_t *x, const uint32_t *lhs,
+                                   const uint32_t *rhs, unsigned n, uint16_t *y, unsigned nrows,
+                                   unsigned ncols, cudaStream_t stream) {
+    dim3 grid((nrows + 7) / 8, n), block(32, 8);
+    auto kernel = r4_per_lane(ncols) == 4   ? gather_bf16<4>
+                  : r4_per_lane(ncols) == 2 ? gather_bf16<2>
+                                            : gather_bf16<1>;
+    kernel<<<grid, block, 0, stream>>>(w, x, lhs, rhs, y, nrows, ncols);
 }
 
 static inline void run_gemv_bf16(const uint16_t *w, const uint16_t *x, uint16_t *y, unsigned nrows,
