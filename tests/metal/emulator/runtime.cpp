@@ -165,10 +165,8 @@ const char *gather(const void *value, size_t nbytes, Site site, uint32_t *active
 // ---- Memory
 
 void *buffer(int index, size_t nbytes_needed) {
-    static char zeros[256];
     const Buffer &b = state.launch.buffers[index];
-    // A reference to a buffer that is left out must refer to something.
-    if (!b.data) return nbytes_needed ? zeros : nullptr;
+    if (!b.data) return nbytes_needed ? state.zeros : nullptr;
     if (b.nbytes < nbytes_needed)
         fail(OUT_OF_BOUNDS, "buffer %d has %llu bytes, fewer than the %zu of its type", index,
              static_cast<unsigned long long>(b.nbytes), nbytes_needed);

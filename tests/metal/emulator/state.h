@@ -37,6 +37,7 @@ struct State {
     Simdgroup simdgroups[MAX_THREADS / LANES];
     Options options;
     Launch launch;
+    char zeros[256]; // what a reference to a buffer that is left out refers to
 };
 
 struct ThreadgroupArray {
