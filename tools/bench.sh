@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# bench.sh - `./run bench codec` and `./run bench cpu`. Sourced by run.
+# bench.sh - `./run bench codec`, `./run bench cpu`, `./run bench gpu`. Sourced by run.
 
 bench_codec() { # [BENCH_CODEC OPTION]...
     require cc g++ cmake make pkg-config openssl xxhash zstd lz4 zstd-command lz4-command \
@@ -31,4 +31,13 @@ bench_cpu() { # [BENCH_CPU OPTION]...
     "$MLX_PYTHON" bench/bench_cpu.py --model "$BINADE_DEMO_MODEL" --binade "$BINADE_BIN" \
         --results bench/results/cpu.md "$@"
     cat bench/results/cpu.md
+}
+
+bench_gpu() { # [BENCH_GPU OPTION]... [PART]...
+    # shellcheck source=tools/test_gpu.sh
+    . tools/test_gpu.sh
+    setup_gpu
+    mkdir -p bench/results
+    "$MLX_PYTHON" bench/bench_gpu.py --results bench/results/gpu.md "$@"
+    cat bench/results/gpu.md
 }

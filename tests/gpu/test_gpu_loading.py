@@ -117,8 +117,10 @@ def test_forbidding():
         entries = take_served()
         kernel, reason = _ops.path(packed, 1, False)
         assert reason
-        assert kernels_of(entries, "matmul") == {kernel: 1}
         assert kernel != "rebuild"
+        ((served, count),) = kernels_of(entries, "matmul").items()
+        assert served.startswith(kernel)  # matvec is matvec_1 or one of its kin
+        assert count == 1
         assert sum(kernels_of(entries, "rows").values()) == 1
         assert not kernels_of(entries, "rebuild")
         for got, want in (
@@ -138,7 +140,8 @@ def test_paths_are_told_as_they_are_taken():
             mx.eval(_ops.r4_matmul(data.paired_x(m, 256), packed, bias if has_bias else None))
             kernel, reason = _ops.path(packed, m, has_bias)
             assert isinstance(reason, str)
-            assert kernels_of(take_served(), "matmul").get(kernel, 0) >= (kernel != "rebuild")
+            served = kernels_of(take_served(), "matmul")
+            assert [name.startswith(kernel) for name in served] == [True] * (kernel != "rebuild")
             if not DRY:
                 assert (kernel == "rebuild") == (m > 1 or has_bias)
 
