@@ -4,7 +4,7 @@
  * Split: a simdgroup for up to four groups of a row, whose loads are in flight together.
  */
 
-constant constexpr uint R4_REBUILD_NGROUPS = 4;
+constant constexpr uint R4_AT_ONCE = 4;
 
 METAL_FUNC void r4_put_slice(device bfloat *out, uint slice, uint lane, uint ncols, uint2 pairs) {
     const uint column = slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * lane;
@@ -25,13 +25,13 @@ METAL_FUNC void r4_rebuild_span(const thread r4_part &part, uint mine, uint ncol
     const uint bases = r4_bases(part.base);
     const device uint *row = r4_row_at(part.slices, mine, nslices);
     r4_cursor at = r4_first_escape(part.rows, part.escapes, mine);
-    r4_share shares[R4_REBUILD_NGROUPS];
+    r4_share shares[R4_AT_ONCE];
 
-    for (uint i = 0; i < R4_REBUILD_NGROUPS; i++)
+    for (uint i = 0; i < R4_AT_ONCE; i++)
         if (first + i < ngroups)
             shares[i] = r4_read_share(row + (first + i) * R4_GROUP_NWORDS, lane);
     r4_seek_slice(first * R4_GROUP_NSLICES, part.escapes, at);
-    for (uint i = 0; i < R4_REBUILD_NGROUPS; i++) {
+    for (uint i = 0; i < R4_AT_ONCE; i++) {
         const uint slice = (first + i) * R4_GROUP_NSLICES;
         uint2 pairs[R4_GROUP_NSLICES];
         if (first + i < ngroups) {
@@ -57,8 +57,7 @@ METAL_FUNC void r4_rebuild(const thread r4_part &part, const constant int *sizes
     const uint ncols = uint(sizes[0]);
     if (row >= uint(sizes[1])) return;
     const uint mine = row / part.taken * part.block_nrows + part.row0 + row % part.taken;
-    r4_rebuild_span(part, mine, ncols, span * R4_REBUILD_NGROUPS, lane,
-                    part.y + ulong(row) * ncols);
+    r4_rebuild_span(part, mine, ncols, span * R4_AT_ONCE, lane, part.y + ulong(row) * ncols);
 }
 
 /* out[i] = row ids[i] of W, from the end if negative; NaN where there is none. sizes: K, ids. */
@@ -71,11 +70,10 @@ METAL_FUNC void r4_rows(const thread r4_part &part, I ids, const constant int *s
     device bfloat *out = part.y + ulong(row) * ncols;
     if (id < 0) id += long(part.taken);
     if (id >= 0 && id < long(part.taken)) {
-        r4_rebuild_span(part, part.row0 + uint(id), ncols, span * R4_REBUILD_NGROUPS, lane, out);
+        r4_rebuild_span(part, part.row0 + uint(id), ncols, span * R4_AT_ONCE, lane, out);
         return;
     }
-    const uint column0 = span * R4_REBUILD_NGROUPS * R4_GROUP_NCOLS;
-    for (uint c = column0 + lane; c < min(ncols, column0 + R4_REBUILD_NGROUPS * R4_GROUP_NCOLS);
-         c += 32)
+    const uint column0 = span * R4_AT_ONCE * R4_GROUP_NCOLS;
+    for (uint c = column0 + lane; c < min(ncols, column0 + R4_AT_ONCE * R4_GROUP_NCOLS); c += 32)
         out[c] = as_type<bfloat>(ushort(0x7fc0));
 }
