@@ -256,7 +256,7 @@ static void bench_gather(const char *name, unsigned nparts, unsigned nrows, unsi
                             nrows, ncols, s);
     });
     timing product = time_launches(nlaunches, [&](unsigned i, cudaStream_t s) {
-        r4_items items = {x, dlhs + i % nsets * n, drhs + i % nsets * n, n, ntokens, nexperts};
+        r4_items items = {x, dlhs + i % nsets * n, drhs + i % nsets * n, n, ntokens, nexperts, 0};
         must(r4_gpu_gather(views.data(), nparts, items, s), "gather");
     });
     printf("    {\"experts\": \"%s\", \"rows\": %u, \"cols\": %u, \"tokens\": %u, ", name, nrows,

@@ -7,7 +7,21 @@
  */
 #include "gpu_check.cuh"
 
-enum pattern { ONE_TOKEN, SORTED, SAME_EXPERT, BACKWARDS, RANDOM, OUT_OF_RANGE, NPATTERNS };
+/* IN_TURN: without lhs, the items of a row of x follow each other. */
+enum pattern {
+    ONE_TOKEN,
+    SORTED,
+    SAME_EXPERT,
+    BACKWARDS,
+    RANDOM,
+    OUT_OF_RANGE,
+    IN_TURN,
+    NPATTERNS
+};
+
+static unsigned count_items_per_x(unsigned n, unsigned nx) {
+    return (n + nx - 1) / nx;
+}
 
 struct indices {
     std::vector<uint32_t> lhs, rhs;
@@ -16,7 +30,10 @@ struct indices {
 static indices draw_indices(pattern of, unsigned n, unsigned nx, unsigned nexperts) {
     indices all;
     for (unsigned i = 0; i < n; i++) {
-        uint32_t lhs = of == ONE_TOKEN ? 0 : of == RANDOM ? draw() % nx : i * nx / n;
+        uint32_t lhs = of == ONE_TOKEN ? 0
+                       : of == RANDOM  ? draw() % nx
+                       : of == IN_TURN ? i / count_items_per_x(n, nx)
+                                       : i * nx / n;
         uint32_t rhs = of == SORTED        ? i * nexperts / n
                        : of == SAME_EXPERT ? nexperts - 1
                        : of == BACKWARDS   ? (n - i) % nexperts
@@ -46,7 +63,12 @@ static operands new_operands(unsigned n, unsigned nx, unsigned nexperts, unsigne
                              pattern pattern) {
     operands o = {n, nx, nexperts, draw_x(nx, ncols, of), draw_indices(pattern, n, nx, nexperts),
                   {}};
-    o.device = {to_device(o.x), to_device(o.at.lhs), to_device(o.at.rhs), n, nx, nexperts};
+    o.device = {to_device(o.x), to_device(o.at.lhs), to_device(o.at.rhs), n, nx, nexperts, 0};
+    if (pattern == IN_TURN) {
+        cudaFree((void *)o.device.lhs);
+        o.device.lhs = nullptr;
+        o.device.items_per_x = count_items_per_x(n, nx);
+    }
     return o;
 }
 
@@ -82,8 +104,8 @@ static void check_parts(const std::vector<part> &parts, const operands &o, unsig
 
 /* Experts of block_nrows rows; another weight of 7. */
 static void check_gather(unsigned nexperts, unsigned block_nrows, unsigned ncols, kind of) {
-    static const char *const names[] = {"one token", "sorted", "same expert",
-                                        "backwards", "random", "out of range"};
+    static const char *const names[] = {"one token", "sorted",       "same expert", "backwards",
+                                        "random",    "out of range", "in turn"};
     sample s = new_sample(nexperts * block_nrows, ncols, of);
     sample other = new_sample(nexperts * 7, ncols, MODEL);
     unsigned half = (block_nrows + 1) / 2;
