@@ -37,6 +37,39 @@ void allocate_empty(Arrays &outputs) {
         out.set_data(mx::allocator::malloc(0));
 }
 
+// A kernel's name in machine code, and in counts.
+struct Kernel {
+    const char *entry, *name;
+};
+
+const Kernel &matvec_kernel(CudaEpilogue epilogue, size_t nparts) {
+    static const Kernel plain[] = {{"binade_r4_matvec_1", "matvec_1"},
+                                   {"binade_r4_matvec_2", "matvec_2"},
+                                   {"binade_r4_matvec_3", "matvec_3"}};
+    static const Kernel added{"binade_r4_matvec_added", "matvec_added"};
+    static const Kernel gated{"binade_r4_matvec_gated", "matvec_gated"};
+    if (epilogue == CudaEpilogue::added) return added;
+    return epilogue == CudaEpilogue::gated ? gated : plain[nparts - 1];
+}
+
+const Kernel &gather_kernel(CudaEpilogue epilogue, size_t nparts) {
+    static const Kernel plain[] = {{"binade_r4_gather_1", "gather_1"},
+                                   {"binade_r4_gather_2", "gather_2"}};
+    static const Kernel gated{"binade_r4_gather_gated", "gather_gated"};
+    return epilogue == CudaEpilogue::gated ? gated : plain[nparts - 1];
+}
+
+// Four BF16 at once can be read from where x begins, or from its copy.
+bool is_aligned(const mx::array &x) {
+    return x.offset() % 8 == 0 || !x.flags().row_contiguous;
+}
+
+[[noreturn]] void refuse_place(const char *operation) {
+    throw std::runtime_error(std::string("[") + operation +
+                             "] x begins at an odd place, or has too many columns for this GPU: "
+                             "no kernel serves that.");
+}
+
 void must_fit(int fits) {
     if (!fits) throw std::runtime_error("[r4] So many rows do not fit a launch.");
 }
@@ -50,12 +83,10 @@ void count(const char *operation, const char *kernel, int nrows,
 } // namespace
 
 void CudaMatvec::eval_gpu(const Arrays &inputs, Arrays &outputs) {
-    static const char *const kernels[] = {"binade_r4_matvec_1", "binade_r4_matvec_2",
-                                          "binade_r4_matvec_3"};
-    static const char *const names[] = {"matvec_1", "matvec_2", "matvec_3"};
     const auto &x = inputs[0];
     int cols = parts_[0].cols, n = mlx_per_lane(x, cols), per_lane = layout_per_lane(parts_[0]);
     size_t nrows = 0, nparts = parts_.size();
+    bool is_fused = epilogue_ != CudaEpilogue::none;
     Scalars scalars{cols, per_lane};
     r4_grid grid;
 
@@ -66,12 +97,15 @@ void CudaMatvec::eval_gpu(const Arrays &inputs, Arrays &outputs) {
         nrows += static_cast<size_t>(p.rows);
         scalars.insert(scalars.end(), {p.row0, p.rows, p.base});
     }
-    if (n == per_lane && (x.offset() % 8 == 0 || !x.flags().row_contiguous) &&
+    if (n == per_lane && is_aligned(x) &&
         r4_matvec_grid(&cuda_device(stream()), static_cast<unsigned>(cols), nrows, &grid)) {
-        cuda_run({kernels[nparts - 1], scalars, grid}, stream(), arrays_first(inputs, 1), outputs);
-        count("matmul", names[nparts - 1], 1, parts_);
+        const auto &kernel = matvec_kernel(epilogue_, nparts);
+        cuda_run({kernel.entry, scalars, grid}, stream(), arrays_first(inputs, is_fused ? 2 : 1),
+                 outputs);
+        count("matmul", kernel.name, 1, parts_);
         return;
     }
+    if (is_fused) refuse_place("r4_matmul");
     for (size_t i = 0; i < nparts; i++) {
         const auto &p = parts_[i];
         auto arrays = inputs.begin() + 1 + static_cast<std::ptrdiff_t>(3 * i);
@@ -83,13 +117,13 @@ void CudaMatvec::eval_gpu(const Arrays &inputs, Arrays &outputs) {
 }
 
 void CudaGather::eval_gpu(const Arrays &inputs, Arrays &outputs) {
-    static const char *const kernels[] = {"binade_r4_gather_1", "binade_r4_gather_2"};
-    static const char *const names[] = {"gather_1", "gather_2"};
     const auto &x = inputs[0];
     int cols = parts_[0].cols, nitems = static_cast<int>(inputs[2].size());
     int nx = static_cast<int>(x.size() / static_cast<size_t>(cols));
-    size_t taken = 0, nparts = parts_.size();
-    Scalars scalars{nitems, nx, items_per_x_, parts_[0].experts, cols, layout_per_lane(parts_[0])};
+    int per_lane = layout_per_lane(parts_[0]);
+    size_t taken = 0;
+    bool is_gated = epilogue_ == CudaEpilogue::gated;
+    Scalars scalars{nitems, nx, items_per_x_, parts_[0].experts, cols, per_lane};
     r4_grid grid;
 
     if (nitems == 0) return allocate_empty(outputs);
@@ -97,14 +131,31 @@ void CudaGather::eval_gpu(const Arrays &inputs, Arrays &outputs) {
         taken += static_cast<size_t>(p.rows);
         scalars.insert(scalars.end(), {p.row0, p.rows, p.block_rows, p.base});
     }
-    if (mlx_per_lane(x, cols) != layout_per_lane(parts_[0]) ||
-        (x.flags().row_contiguous && x.offset() % 8 != 0) ||
-        !r4_gather_grid(&cuda_device(stream()), static_cast<unsigned>(cols),
-                        static_cast<size_t>(nitems), taken, &grid))
-        throw std::runtime_error("[r4_gather_mm] x begins at an odd place, or has too many columns "
-                                 "for this GPU: no kernel serves that.");
-    cuda_run({kernels[nparts - 1], scalars, grid}, stream(), arrays_first(inputs, 3), outputs);
-    count("gather_mm", names[nparts - 1], nitems, parts_);
+    if (is_gated) taken /= 2; // a gate and an up go together
+    int n = mlx_per_lane(x, cols);
+    if (n == per_lane && is_aligned(x) &&
+        r4_gather_grid(&cuda_device(stream()), static_cast<unsigned>(cols),
+                       static_cast<size_t>(nitems), taken, &grid)) {
+        const auto &kernel = gather_kernel(epilogue_, parts_.size());
+        cuda_run({kernel.entry, scalars, grid}, stream(), arrays_first(inputs, is_gated ? 4 : 3),
+                 outputs);
+        count("gather_mm", kernel.name, nitems, parts_);
+        return;
+    }
+    if (is_gated) refuse_place("r4_gather_mm");
+    for (size_t i = 0; i < parts_.size(); i++) {
+        const auto &p = parts_[i];
+        auto arrays = inputs.begin() + 3 + static_cast<std::ptrdiff_t>(3 * i);
+        must_fit(
+            r4_matvec_any_grid(static_cast<size_t>(nitems) * static_cast<size_t>(p.rows), &grid));
+        cuda_run({"binade_r4_gather_any",
+                  {nitems, nx, items_per_x_, p.experts, cols, per_lane, p.row0, p.rows,
+                   p.block_rows, p.base, n},
+                  grid},
+                 stream(), {arrays[0], arrays[1], arrays[2], x, inputs[1], inputs[2]},
+                 {outputs[i]});
+    }
+    count("gather_mm", "gather_any", nitems, parts_);
 }
 
 void CudaRows::eval_gpu(const Arrays &inputs, Arrays &outputs) {

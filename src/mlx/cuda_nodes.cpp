@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <typeinfo>
 
+#include "mlx/cuda_launch.h"
 #include "mlx/ops.h"
 #include "mlx/r4_path.h"
 #include "mlx/transforms.h"
@@ -63,34 +64,103 @@ int items_per_batch(const mx::array &x, const mx::array &rhs) {
     return std::accumulate(items.begin() + d, items.end(), 1, std::multiplies<int>());
 }
 
+// The nodes of a product.
+template <class P, class... Arguments>
+Arrays make_nodes(mx::Stream s, const std::vector<R4Weight> &weights, Arrays others,
+                  Arguments... arguments) {
+    auto primitive = std::make_shared<P>(s, parts_of(weights), arguments...);
+    auto inputs = with_weights(std::move(others), weights);
+    auto shapes = primitive->output_shapes(inputs);
+    std::vector<mx::Dtype> dtypes(shapes.size(), mx::bfloat16);
+    return mx::array::make_arrays(std::move(shapes), dtypes, primitive, inputs);
+}
+
+// ---- Fusing ------------------------------------------------------------------------------------
+
+// Not what a trace made, so that fused nodes need no gradients.
+template <class P> P *unevaluated(const mx::array &a) {
+    if (a.is_tracer() || a.status() != mx::array::Status::unscheduled || !a.has_primitive())
+        return nullptr;
+    return dynamic_cast<P *>(&a.primitive());
+}
+
+// Whether the kernels that stage x serve it: those for any x know no fusing.
+bool fits_matvec(mx::Stream s, const R4Weight &w) {
+    r4_grid grid;
+    return r4_matvec_grid(&cuda_device(s), static_cast<unsigned>(w.cols), 1, &grid);
+}
+
+bool fits_gather(mx::Stream s, const R4Weight &w, size_t nproducts) {
+    r4_grid grid;
+    auto nrows = static_cast<size_t>(w.rows);
+    return nproducts == 0 || r4_gather_grid(&cuda_device(s), static_cast<unsigned>(w.cols),
+                                            nproducts / nrows, nrows, &grid);
+}
+
+bool are_same(const Arrays &a, const Arrays &b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const auto &x, const auto &y) { return x.id() == y.id(); });
+}
+
 } // namespace
+
+std::optional<mx::array> r4_fuse_add(const mx::array &residual, const mx::array &product) {
+    if (residual.is_tracer()) return std::nullopt;
+    auto *p = unevaluated<CudaMatvec>(product);
+    if (!p || p->epilogue_ != CudaEpilogue::none || p->parts_.size() > 1) return std::nullopt;
+    if (residual.dtype() != mx::bfloat16 || residual.shape() != product.shape() ||
+        !fits_matvec(p->stream(), p->weights(product.inputs())[0]))
+        return std::nullopt;
+    return make_nodes<CudaMatvec>(p->stream(), p->weights(product.inputs()),
+                                  {product.inputs()[0], residual}, CudaEpilogue::added)[0];
+}
+
+std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &up,
+                                       const mx::array &act) {
+    if (act.dtype() != mx::bfloat16 || act.shape() != mx::Shape{65536} ||
+        gate.shape() != up.shape())
+        return std::nullopt;
+    // The weight of each, of a launch of its own or of several.
+    auto weight_of = [](const auto *p, const mx::array &a) {
+        return p->weights(a.inputs())[static_cast<size_t>(a.sibling_position())];
+    };
+    auto *g = unevaluated<CudaMatvec>(gate), *u = unevaluated<CudaMatvec>(up);
+    if (g && u && g->epilogue_ == CudaEpilogue::none && u->epilogue_ == CudaEpilogue::none &&
+        fits_matvec(g->stream(), weight_of(g, gate)) &&
+        are_same(g->others(gate.inputs()), u->others(up.inputs())))
+        return make_nodes<CudaMatvec>(g->stream(), {weight_of(g, gate), weight_of(u, up)},
+                                      {gate.inputs()[0], act}, CudaEpilogue::gated)[0];
+    auto *gg = unevaluated<CudaGather>(gate), *gu = unevaluated<CudaGather>(up);
+    if (gg && gu && gg->epilogue_ == CudaEpilogue::none && gu->epilogue_ == CudaEpilogue::none &&
+        gg->items_per_x_ == gu->items_per_x_ &&
+        fits_gather(gg->stream(), weight_of(gg, gate), gate.size()) &&
+        are_same(gg->others(gate.inputs()), gu->others(up.inputs()))) {
+        auto others = gg->others(gate.inputs());
+        others.push_back(act);
+        return make_nodes<CudaGather>(gg->stream(), {weight_of(gg, gate), weight_of(gu, up)},
+                                      others, gg->items_per_x_, CudaEpilogue::gated)[0];
+    }
+    return std::nullopt;
+}
 
 // ---- Operations --------------------------------------------------------------------------------
 
 Arrays cuda_matvec(const mx::array &x, const std::vector<R4Weight> &weights, mx::Stream s) {
-    auto primitive = std::make_shared<CudaMatvec>(s, parts_of(weights));
-    auto inputs = with_weights({x}, weights);
-    return mx::array::make_arrays(primitive->output_shapes(inputs),
-                                  std::vector<mx::Dtype>(weights.size(), mx::bfloat16), primitive,
-                                  inputs);
+    return make_nodes<CudaMatvec>(s, weights, {x}, CudaEpilogue::none);
 }
 
 Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
                    const std::optional<mx::array> &lhs, const mx::array &rhs, mx::Stream s) {
     int per_batch = lhs ? 0 : items_per_batch(x, rhs);
-    Arrays inputs{x};
+    Arrays others{x};
     if (per_batch) {
-        inputs.push_back(no_indices());
-        inputs.push_back(mx::astype(rhs, mx::uint32, s));
+        others.push_back(no_indices());
+        others.push_back(mx::astype(rhs, mx::uint32, s));
     } else {
         auto indices = gather_indices(x, lhs, rhs, s);
-        inputs.insert(inputs.end(), indices.begin(), indices.end());
+        others.insert(others.end(), indices.begin(), indices.end());
     }
-    auto primitive = std::make_shared<CudaGather>(s, parts_of(weights), per_batch);
-    inputs = with_weights(std::move(inputs), weights);
-    return mx::array::make_arrays(primitive->output_shapes(inputs),
-                                  std::vector<mx::Dtype>(weights.size(), mx::bfloat16), primitive,
-                                  inputs);
+    return make_nodes<CudaGather>(s, weights, others, per_batch, CudaEpilogue::none);
 }
 
 mx::array cuda_rows(const R4Weight &w, const mx::array &ids, mx::Stream s) {
@@ -128,15 +198,25 @@ std::vector<R4Weight> CudaPrimitive::weights(const Arrays &inputs) const {
     return all;
 }
 
+Arrays CudaPrimitive::others(const Arrays &inputs) const {
+    return {inputs.begin(), inputs.end() - static_cast<std::ptrdiff_t>(narrays * parts_.size())};
+}
+
 // ---- CudaMatvec --------------------------------------------------------------------------------
 
 std::vector<mx::Shape> CudaMatvec::output_shapes(const Arrays &inputs) {
     std::vector<mx::Shape> shapes;
-    for (const auto &p : parts_) {
+    size_t nouts = epilogue_ == CudaEpilogue::none ? parts_.size() : 1;
+    for (size_t i = 0; i < nouts; i++) {
         shapes.push_back(inputs[0].shape());
-        shapes.back().back() = p.rows;
+        shapes.back().back() = parts_[i].rows;
     }
     return shapes;
+}
+
+bool CudaMatvec::is_equivalent(const Primitive &other) const {
+    return CudaPrimitive::is_equivalent(other) &&
+           epilogue_ == static_cast<const CudaMatvec &>(other).epilogue_;
 }
 
 // Summed as MLX would sum the gradients of separate products, the last one first.
@@ -171,16 +251,18 @@ std::pair<Arrays, std::vector<int>> CudaMatvec::vmap(const Arrays &inputs,
 
 std::vector<mx::Shape> CudaGather::output_shapes(const Arrays &inputs) {
     std::vector<mx::Shape> shapes;
-    for (const auto &p : parts_) {
+    size_t nouts = epilogue_ == CudaEpilogue::none ? parts_.size() : 1;
+    for (size_t i = 0; i < nouts; i++) {
         shapes.push_back(inputs[2].shape());
-        shapes.back().insert(shapes.back().end(), {1, p.rows});
+        shapes.back().insert(shapes.back().end(), {1, parts_[i].rows});
     }
     return shapes;
 }
 
 bool CudaGather::is_equivalent(const Primitive &other) const {
-    return CudaPrimitive::is_equivalent(other) &&
-           items_per_x_ == static_cast<const CudaGather &>(other).items_per_x_;
+    const auto &gather = static_cast<const CudaGather &>(other);
+    return CudaPrimitive::is_equivalent(other) && items_per_x_ == gather.items_per_x_ &&
+           epilogue_ == gather.epilogue_;
 }
 
 std::function<Arrays(const Arrays &)> CudaGather::rebuilt(const Arrays &inputs, size_t part) {

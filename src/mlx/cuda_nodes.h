@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "mlx/r4_primitives.h"
 
@@ -13,6 +14,14 @@ inline constexpr size_t cuda_matvec_most = 3, cuda_gather_most = 2;
 
 // x [..., K] of one row times each weight.
 Arrays cuda_matvec(const mx::array &x, const std::vector<R4Weight> &weights, mx::Stream s);
+
+// What a launch does with its products besides writing them. Each rounds as MLX's own operations
+// after the product do.
+enum class CudaEpilogue {
+    none,
+    added, // r + product, of one weight
+    gated, // act[product of the first weight] * product of the second
+};
 
 // x [..., 1, K] times the experts that rhs names, each weight of as many experts.
 Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
@@ -45,17 +54,21 @@ class CudaPrimitive : public mx::Primitive {
   protected:
     // The weights, as an operation's arguments again.
     std::vector<R4Weight> weights(const Arrays &inputs) const;
+    // The inputs before those of the weights.
+    Arrays others(const Arrays &inputs) const;
 
     std::vector<CudaPart> parts_;
 };
 
-// inputs: x [..., K]
+// inputs: x [..., K]; added: r [..., R]; gated: act [65536]
 class CudaMatvec : public CudaPrimitive {
   public:
-    using CudaPrimitive::CudaPrimitive;
+    CudaMatvec(mx::Stream s, std::vector<CudaPart> parts, CudaEpilogue epilogue)
+        : CudaPrimitive(s, std::move(parts)), epilogue_(epilogue) {}
 
     void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
     std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
+    bool is_equivalent(const Primitive &other) const override;
     const char *name() const override { return "R4CudaMatvec"; }
     std::pair<Arrays, std::vector<int>> vmap(const Arrays &inputs,
                                              const std::vector<int> &axes) override;
@@ -63,13 +76,19 @@ class CudaMatvec : public CudaPrimitive {
                const std::vector<int> &argnums) override;
     Arrays vjp(const Arrays &primals, const Arrays &cotangents, const std::vector<int> &argnums,
                const Arrays &outputs) override;
+
+  private:
+    friend std::optional<mx::array> r4_fuse_add(const mx::array &, const mx::array &);
+    friend std::optional<mx::array> r4_fuse_gated(const mx::array &, const mx::array &,
+                                                  const mx::array &);
+    CudaEpilogue epilogue_;
 };
 
-// inputs: x [..., 1, K], lhs (no elements: item i takes row i / items_per_x of x), rhs
+// inputs: x [..., 1, K], lhs (no elements: item i takes row i / items_per_x of x), rhs; gated: act
 class CudaGather : public CudaPrimitive {
   public:
-    CudaGather(mx::Stream s, std::vector<CudaPart> parts, int items_per_x)
-        : CudaPrimitive(s, std::move(parts)), items_per_x_(items_per_x) {}
+    CudaGather(mx::Stream s, std::vector<CudaPart> parts, int items_per_x, CudaEpilogue epilogue)
+        : CudaPrimitive(s, std::move(parts)), items_per_x_(items_per_x), epilogue_(epilogue) {}
 
     void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
     std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
@@ -81,10 +100,13 @@ class CudaGather : public CudaPrimitive {
                const Arrays &outputs) override;
 
   private:
+    friend std::optional<mx::array> r4_fuse_gated(const mx::array &, const mx::array &,
+                                                  const mx::array &);
     // MLX's own gather_mm on the rebuilt weight, as a function of x.
     std::function<Arrays(const Arrays &)> rebuilt(const Arrays &inputs, size_t part);
 
     int items_per_x_;
+    CudaEpilogue epilogue_;
 };
 
 // inputs: ids, int32, uint32 or int64

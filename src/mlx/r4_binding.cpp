@@ -128,6 +128,10 @@ void bind_operations(nb::module_ &m) {
     m.def("r4_gather_mms", &binade::r4_gather_mms, "x"_a, "weights"_a, "lhs_indices"_a = nb::none(),
           "rhs_indices"_a, nb::kw_only(), nb::arg("sorted_indices") = false,
           "stream"_a = nb::none(), "[gather_mm(x, W.swapaxes(-1, -2), ...) for W in weights].");
+    m.def("fuse_add", &binade::r4_fuse_add, "residual"_a, "product"_a,
+          "residual + product in one launch, or None where there is none for it.");
+    m.def("fuse_gated", &binade::r4_fuse_gated, "gate"_a, "up"_a, "act"_a,
+          "act[gate.view(mx.uint16)] * up in the launch of both products, or None.");
     m.def("r4_rows", &binade::r4_rows, "w"_a, "ids"_a, nb::kw_only(), "stream"_a = nb::none(),
           "W[ids].");
     m.def("r4_rebuild", &binade::r4_rebuild, "w"_a, nb::kw_only(), "stream"_a = nb::none(),

@@ -76,4 +76,12 @@ r4_gather_mms(const mx::array &x, const std::vector<R4Weight> &weights,
               const std::optional<mx::array> &lhs_indices, const mx::array &rhs_indices,
               bool sorted_indices = false, mx::StreamOrDevice s = {});
 
+// residual + product, and act[gate] * up where act [65536] is what to give for each BF16, in the
+// launch that computes the products; nullopt where there is no such launch: if they are not the
+// products of one row on CUDA, or evaluated already, or part of a trace.
+BINADE_API std::optional<mx::array> r4_fuse_add(const mx::array &residual,
+                                                const mx::array &product);
+BINADE_API std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &up,
+                                                  const mx::array &act);
+
 } // namespace binade

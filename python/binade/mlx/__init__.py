@@ -40,3 +40,7 @@ if not _ops.mlx_is_proven():
         "every product rebuilds its weight in BF16, which is exact but slow.",
         stacklevel=2,
     )
+
+from binade.mlx import trust  # noqa: E402
+
+trust.apply()

@@ -117,36 +117,3 @@ def can_be_packed(module: nn.Module) -> bool:
 def packed_like(module: nn.Module, weight: Any) -> nn.Module:
     """The counterpart of a module, with its bias."""
     return _PACKED[type(module)](weight, module.get("bias"))
-
-
-# Names of layers, within one module, that mlx-lm's models give the same input one after another.
-_TOGETHER = [
-    ("q_proj", "k_proj", "v_proj"),
-    ("gate_proj", "up_proj"),
-    ("in_proj_qkv", "in_proj_z"),
-    ("in_proj_a", "in_proj_b"),
-]
-
-
-def join_layers(model: nn.Module) -> None:
-    """Lets packed layers that get the same input share a launch, on GPUs that have one for them.
-
-    Nothing else changes: where one of them is called with another input, it computes its own.
-    """
-    for module in model.modules():
-        for names in _TOGETHER:
-            layers = [module[name] for name in names if name in module]
-            layers = [layer for layer in layers if _can_join(layer)]
-            kinds = {(type(layer), layer.input_dims) for layer in layers}
-            if len(layers) < 2 or len(kinds) > 1:
-                continue
-            group = _ops.R4Group([layer._r4 for layer in layers])
-            for place, layer in enumerate(layers):
-                layer.join(group, place)
-
-
-def _can_join(layer: Any) -> bool:
-    """On the CPU there is nothing to gain; a bias is added by MLX's product of its own."""
-    if not isinstance(layer, (R4Linear, R4SwitchLinear)) or layer._r4.device == "cpu":
-        return False
-    return isinstance(layer, R4SwitchLinear) or "bias" not in layer

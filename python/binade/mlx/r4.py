@@ -17,8 +17,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 import binade
 from binade.mlx import _ops
 from binade.mlx.errors import UsageError, memory_errors
+from binade.mlx.fusion import fuse
 from binade.mlx.loader import build_model, fetch, load_tokenizer
-from binade.mlx.modules import can_be_packed, join_layers, packed_like
+from binade.mlx.modules import can_be_packed, packed_like
 from binade.mlx.placement import Part, Placement
 
 
@@ -66,7 +67,7 @@ def _fill(model: nn.Module, checkpoint: Any, placement: Placement) -> None:
             model.update_modules(tree_unflatten([(path, packed_like(modules[path], weight))]))
     for name, array in placement.arrays(plain):
         model.update(tree_unflatten([(name, array)]))
-    join_layers(model)
+    fuse(model)
 
 
 def _load_weight(checkpoint: Any, placement: Placement, name: str, part: Part) -> Any:
@@ -101,7 +102,7 @@ def _check_memory(path: Path, placement: Placement) -> None:
 
 
 def available_nbytes() -> int | None:
-    """Memory that this process could still get on the default device, or None if it does not tell."""
+    """Memory that this process could still get on the default device; None if it does not tell."""
     if mx.default_device().type == mx.gpu:
         free = mx.device_info().get("free_memory")
         return None if free is None else int(free) + mx.get_cache_memory()
