@@ -45,6 +45,7 @@ need_package() {
     xxhash) echo libxxhash-dev ;;
     cmocka) echo libcmocka-dev ;;
     nm) echo binutils ;;
+    clang++) echo clang ;;
     clang-fuzz) echo "clang libclang-rt-dev" ;;
     arm64-cc) echo "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;;
     arm64-c++) echo g++-aarch64-linux-gnu ;;

@@ -1,10 +1,18 @@
 # shellcheck shell=bash
-# test.sh - `./run test`, `./run test full`, `./run fuzz SECONDS`. Sourced by run.
+# test.sh - `./run test`, `./run test full`, `./run test metal`, `./run fuzz SECONDS`. Sourced by run.
+
+# shellcheck source=tools/metal.sh
+. tools/metal.sh
 
 run_tests() {
     local mode=${1:-quick}
-    [ "$mode" = quick ] || [ "$mode" = full ] || die "usage: ./run test [full]"
+    case $mode in quick | full | metal) ;; *) die "usage: ./run test [full | gpu | metal]" ;; esac
     trap say_if_unfinished EXIT
+    if [ "$mode" = metal ]; then
+        test_metal full
+        finish
+        return
+    fi
     if [ "$mode" = full ]; then
         # shellcheck source=tools/test_full.sh
         . tools/test_full.sh
@@ -15,6 +23,7 @@ run_tests() {
     test_release
     test_sanitized asan address,undefined
     test_neon
+    test_metal "$mode"
     if [ "$mode" = full ]; then
         test_full
     else
@@ -73,11 +82,11 @@ test_release() {
     fi
 }
 
-# Tests of MLX run where MLX is, those in tests/gpu where a GPU is; elsewhere they would be skipped,
-# which counts as failed.
+# Tests of MLX run where MLX is, those in tests/gpu where a GPU is, those in tests/metal where clang is;
+# elsewhere they would be skipped, which counts as failed.
 run_pytest() { # [PYTEST OPTION]...
     "$VENV/python" -m pytest -q -rfE -c tools/pytest.ini --rootdir "$ROOT" \
-        --ignore-glob="*/test_mlx_*" --ignore=tests/gpu "$@" tests
+        --ignore-glob="*/test_mlx_*" --ignore=tests/gpu --ignore=tests/metal "$@" tests
 }
 
 run_mlx_pytest() { # [PYTEST OPTION]...

@@ -7,7 +7,8 @@ import platform
 import subprocess
 
 import prepass
-from sources import BUILD, WHEEL, WHEEL_NAME, Body
+import wheel
+from sources import BUILD, Body
 
 HERE = pathlib.Path(__file__).resolve().parent
 EMULATOR = HERE / "emulator"
@@ -65,11 +66,19 @@ def prepare_headers(folder, out):
     """A copy of the headers below a folder that C++ can read."""
     for path in folder.rglob("*.h"):
         target = out / path.relative_to(folder)
-        if target.exists():
-            continue
         target.parent.mkdir(parents=True, exist_ok=True)
         prepared = prepass.prepare(path.read_text(), path.relative_to(folder))
         target.write_text(prepared.text)
+
+
+def headers():
+    """MLX's headers as C++ can read them."""
+    folder = BUILD / f"headers-{made_from(emulator_text(), wheel.NAME)}"
+    if not (folder / "prepared").exists():
+        wheel.fetch()
+        prepare_headers(wheel.WHEEL, folder)
+        (folder / "prepared").touch()
+    return folder
 
 
 def parameter_table(function, parameters):
@@ -90,12 +99,13 @@ def glue(parts, entries):
         for name, call in entries
     ]
     constants = [f"{{{i}, sizeof {n}, &{n}}}" for part in parts for i, n in part.constants]
-    text += f"static const emulator::Kernel emulated_kernels[] = {{{', '.join(rows)}}};\n"
+    rows, constants_text = ", ".join(rows), ", ".join(constants)
+    text += f"static const emulator::Kernel emulated_kernels[] = {{{rows}}};\n"
     if constants:
-        text += f"static const emulator::Constant emulated_constants[] = {{{', '.join(constants)}}};\n"
+        text += f"static const emulator::Constant emulated_constants[] = {{{constants_text}}};\n"
     return text + (
         'extern "C" __attribute__((visibility("default"))) const emulator::Library '
-        f"emulated_library = {{{len(rows)}, {len(constants)}, emulated_kernels, "
+        f"emulated_library = {{{len(entries)}, {len(constants)}, emulated_kernels, "
         f"{'emulated_constants' if constants else 'nullptr'}}};\n"
     )
 
@@ -118,18 +128,16 @@ def compile_source(source, fma=True, checked=False):
     text = compose(source)
     flags = [*KERNELS, f"-ffp-contract={'on' if fma else 'off'}", f"-DEMULATED_FUSE={int(fma)}"]
     flags += CHECKED if checked else []
-    headers = BUILD / f"headers-{made_from(emulator_text(), WHEEL_NAME)}"
-    name = f"{source.name}-{made_from(text, flags, headers, CLANG)}"
+    name = f"{source.name}-{made_from(text, flags, emulator_text(), wheel.NAME, CLANG)}"
     library = BUILD / f"{name}.so"
     if library.exists():
         return library
     runtime = build_runtime()
-    prepare_headers(WHEEL, headers)
     unit = BUILD / f"{name}.cpp"
     unit.write_text(text)
     scratch = library.with_suffix(f".{os.getpid()}")
     include = EMULATOR / "include"
-    run(CLANG, *flags, f"-I{include}", f"-I{headers}", "-x", "c++", unit, "-x", "none", runtime,
+    run(CLANG, *flags, f"-I{include}", f"-I{headers()}", "-x", "c++", unit, "-x", "none", runtime,
         "-o", scratch)  # fmt: skip
     scratch.rename(library)
     return library

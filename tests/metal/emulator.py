@@ -18,43 +18,43 @@ ALLOWABLE = FINDINGS[:5]
 
 
 class Uint3(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_uint32) for n in "xyz"]
+    _fields_ = (("x", ctypes.c_uint32), ("y", ctypes.c_uint32), ("z", ctypes.c_uint32))
 
 
 class Buffer(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("nbytes", ctypes.c_uint64)]
+    _fields_ = (("data", ctypes.c_void_p), ("nbytes", ctypes.c_uint64))
 
 
 class Options(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         *((n, ctypes.c_int32) for n in ("order", "flush", "mma", "dot", "sum", "fill")),
         *((n, ctypes.c_uint32) for n in ("allow", "seed")),
-    ]
+    )
 
 
 class KernelEntry(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("name", ctypes.c_char_p),
         ("call", ctypes.c_void_p),
         *((n, ctypes.c_uint32) for n in ("buffers", "written", "dynamic", "max_threads")),
-    ]
+    )
 
 
 class ConstantEntry(ctypes.Structure):
-    _fields_ = [("index", ctypes.c_int32), ("nbytes", ctypes.c_uint32), ("value", ctypes.c_void_p)]
+    _fields_ = (("index", ctypes.c_int32), ("nbytes", ctypes.c_uint32), ("value", ctypes.c_void_p))
 
 
 class LibraryTable(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("nkernels", ctypes.c_uint32),
         ("nconstants", ctypes.c_uint32),
         ("kernels", ctypes.POINTER(KernelEntry)),
         ("constants", ctypes.POINTER(ConstantEntry)),
-    ]
+    )
 
 
 class LaunchData(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("kernel", ctypes.POINTER(KernelEntry)),
         ("buffers", Buffer * NBUFFERS),
         ("threadgroup_bytes", ctypes.c_uint32 * NBUFFERS),
@@ -62,24 +62,24 @@ class LaunchData(ctypes.Structure):
         ("grid", Uint3),
         ("threadgroup", Uint3),
         ("options", Options),
-    ]
+    )
 
 
 class CountsData(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         *((n, ctypes.c_uint64 * (NBUFFERS + 1))
           for n in ("loads", "load_bytes", "stores", "store_bytes")),
         *((n, ctypes.c_uint64)
           for n in ("barriers", "simd", "matrix", "float_ops", "int_ops", "other_ops")),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 class ResultData(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("findings", ctypes.c_uint64 * len(FINDINGS)),
         ("counts", CountsData),
         ("message", ctypes.c_char * 512),
-    ]
+    )
 
 
 class EmulationError(Exception):

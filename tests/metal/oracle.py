@@ -1,40 +1,12 @@
-"""MLX's own kernels, out of the macOS wheel of the version that is matched.
-
-The wheel is fetched by pip and stays below build/. Nothing of it is in this repository but names of
-functions, their template arguments, and the order of their buffers.
-"""
+"""MLX's own kernels, by the names of their functions and the template arguments that MLX uses for
+products x W^T of BF16. wheel.py fetches their sources."""
 
 import functools
-import subprocess
-import sys
-import zipfile
 
 from emulator import Kernel, Source, compile_kernels
-from sources import BUILD, WHEEL, WHEEL_NAME
+from wheel import WHEEL
 
 KERNELS = WHEEL / "mlx/backend/metal/kernels"
-
-
-def fetch():
-    """The wheel's headers and its metallib below build/metal/wheel."""
-    done = BUILD / "wheel" / "unpacked"
-    if done.exists():
-        return
-    BUILD.mkdir(parents=True, exist_ok=True)
-    if not (BUILD / WHEEL_NAME).exists():
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-             "--no-deps", "--only-binary=:all:", "--platform=macosx_15_0_arm64",
-             "--python-version=3.11", "--dest", BUILD, "mlx-metal==0.32.2"],
-            check=True,
-        )  # fmt: skip
-    with zipfile.ZipFile(BUILD / WHEEL_NAME) as wheel:
-        wanted = [
-            n for n in wheel.namelist()
-            if n.startswith("mlx/include/mlx/backend/metal/kernels/") or n.endswith(".metallib")
-        ]  # fmt: skip
-        wheel.extractall(BUILD / "wheel", wanted)
-    done.touch()
 
 
 INCLUDE_UTILS = '#include "mlx/backend/metal/kernels/utils.h"\n'
@@ -99,29 +71,17 @@ def gather_kernels():
 def sources():
     """By the name of what they hold."""
     return {
-        "gemv": Source(
-            "mlx_gemv", [KERNELS / "gemv.h"], list(gemv_kernels()), prelude=INCLUDE_UTILS
-        ),
-        "fused": Source(
-            "mlx_fused", [STEEL / "steel_gemm_fused.h"], list(fused_kernels()), prelude=INCLUDE_STEEL
-        ),
-        "splitk": Source(
-            "mlx_splitk",
-            [STEEL / "steel_gemm_splitk.h"],
-            list(splitk_kernels()),
-            prelude=INCLUDE_STEEL,
-        ),
-        "gather": Source(
-            "mlx_gather",
-            [STEEL / "steel_gemm_gather.h"],
-            list(gather_kernels()),
-            prelude=INCLUDE_STEEL,
-        ),
+        name: Source(f"mlx_{name}", [file], list(kernels()), prelude=prelude)
+        for name, (file, kernels, prelude) in {
+            "gemv": (KERNELS / "gemv.h", gemv_kernels, INCLUDE_UTILS),
+            "fused": (STEEL / "steel_gemm_fused.h", fused_kernels, INCLUDE_STEEL),
+            "splitk": (STEEL / "steel_gemm_splitk.h", splitk_kernels, INCLUDE_STEEL),
+            "gather": (STEEL / "steel_gemm_gather.h", gather_kernels, INCLUDE_STEEL),
+        }.items()
     }
 
 
 @functools.cache
 def library(name, fma=True, checked=False):
     """Kernels of MLX: `gemv`, `fused`, `splitk` or `gather`."""
-    fetch()
     return compile_kernels(sources()[name], fma, checked)

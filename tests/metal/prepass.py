@@ -11,7 +11,9 @@ import re
 STANDARD = ("maybe_unused", "nodiscard", "fallthrough", "clang::", "gnu::")
 ATTRIBUTE = re.compile(r"\[\[((?:[^\[\]]|\[[^\[\]]*\])*?)\]\]")
 COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
-CONSTANT = re.compile(r"\bconstant\s+([\w:]+)\s+(\w+)\s*\[\[\s*function_constant\((\d+)\)\s*\]\]\s*;")
+CONSTANT = re.compile(
+    r"\bconstant\s+([\w:]+)\s+(\w+)\s*\[\[\s*function_constant\((\d+)\)\s*\]\]\s*;"
+)
 KERNEL = re.compile(r"(?:\[\[\s*kernel\b(?:[^\[\]])*\]\]\s*void|\bkernel\s+void)\s+(\w+)\s*\(")
 SHARED = re.compile(
     r"\bthreadgroup\s+((?:typename\s+)?\w[\w:]*(?:\s*<[^;=(){}]*>)?)\s+(\w+)\s*((?:\[[^\];]*\]\s*)*);"

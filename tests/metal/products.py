@@ -74,7 +74,8 @@ class Mlx:
         buffers |= {i: ints(v) for i, v in zip(range(4, 9), (k, n, m, k, k), strict=True)}
         buffers |= {11: ints(1), 12: ints(1), 13: longs(0), 14: longs(0)}
         if bias is not None:
-            buffers |= {2: bias, 9: floats(1), 10: floats(1), 15: longs(0), 16: ints(0), 17: ints(1)}
+            buffers |= {2: bias, 9: floats(1), 10: floats(1)}
+            buffers |= {15: longs(0), 16: ints(0), 17: ints(1)}
         self._launch(
             "gemv",
             f"wide_{nvec}_{lanes}",

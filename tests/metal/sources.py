@@ -7,8 +7,6 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "metal"
-WHEEL_NAME = "mlx_metal-0.32.2-py3-none-macosx_15_0_arm64.whl"
-WHEEL = BUILD / "wheel" / "mlx" / "include"
 
 UINT3 = (
     "thread_position_in_grid",

@@ -6,6 +6,8 @@
 // barrier that names the memory lies between them: of the threadgroup, or of the simdgroup if both
 // threads are in it. Nothing orders different threadgroups.
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <link.h>
 
@@ -47,7 +49,7 @@ uintptr_t image_low, image_high;
 
 // Static data of the library that holds the kernel.
 int find_image(dl_phdr_info *info, size_t, void *) {
-    auto target = reinterpret_cast<uintptr_t>(running.state->launch.kernel->call);
+    auto target = reinterpret_cast<uintptr_t>(state.launch.kernel->call);
     uintptr_t low = ~uintptr_t(0), high = 0;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const auto &header = info->dlpi_phdr[i];
@@ -60,9 +62,15 @@ int find_image(dl_phdr_info *info, size_t, void *) {
     return 1;
 }
 
-uint32_t self() { return running.group * MAX_THREADS + running.current + 1; }
-uint32_t group_of(uint32_t thread) { return (thread - 1) / MAX_THREADS; }
-uint32_t simd_of(uint32_t thread) { return (thread - 1) % MAX_THREADS / LANES; }
+uint32_t self() {
+    return running.group * MAX_THREADS + running.current + 1;
+}
+uint32_t group_of(uint32_t thread) {
+    return (thread - 1) / MAX_THREADS;
+}
+uint32_t simd_of(uint32_t thread) {
+    return (thread - 1) % MAX_THREADS / LANES;
+}
 
 Stamp stamp(int space) {
     return {self(), epochs.group[space], epochs.simd[running.current / LANES][space]};
@@ -82,14 +90,22 @@ Readers scope_of(const Stamp &a, const Stamp &b) {
     return simd_of(a.thread) == simd_of(b.thread) ? ONE_SIMDGROUP : ONE_THREADGROUP;
 }
 
-const char *kind_of(const Area &area) {
-    return area.index == MAX_BUFFERS ? "threadgroup memory" : "buffer";
+struct Name {
+    char text[32];
+};
+
+Name name_of(const Area &area) {
+    Name name;
+    snprintf(name.text, sizeof name.text, "buffer %d", area.index);
+    if (area.index == MAX_BUFFERS) strcpy(name.text, "threadgroup memory");
+    return name;
 }
 
 void add_reader(Shadow &shadow, const Stamp &now) {
-    bool stale = shadow.readers == NONE || (shadow.readers != MANY &&
-                                            group_of(shadow.reader.thread) == group_of(now.thread) &&
-                                            shadow.reader.group_epoch < now.group_epoch);
+    bool stale =
+        shadow.readers == NONE ||
+        (shadow.readers != MANY && group_of(shadow.reader.thread) == group_of(now.thread) &&
+         shadow.reader.group_epoch < now.group_epoch);
     Readers scope = stale ? ONE_THREAD : std::max(shadow.readers, scope_of(shadow.reader, now));
     shadow.readers = scope;
     shadow.reader = now;
@@ -102,15 +118,15 @@ void check_byte(Area &area, size_t at, bool writes, bool atomic) {
     bool both_atomic = atomic && shadow.atomic;
     if (!both_atomic && !before(shadow.writer, now, wrote)) {
         if (writes)
-            find(DOUBLE_WRITE, "two threads write byte %zu of %s %d", at, kind_of(area), area.index);
+            find(DOUBLE_WRITE, "two threads write byte %zu of %s", at, name_of(area).text);
         else
-            find(RACE, "byte %zu of %s %d is read while another thread writes it", at, kind_of(area),
-                 area.index);
+            find(RACE, "byte %zu of %s is read while another thread writes it", at,
+                 name_of(area).text);
     }
     if (writes) {
         if (!both_atomic && !before(shadow.reader, now, shadow.readers))
-            find(RACE, "byte %zu of %s %d is written while another thread reads it", at,
-                 kind_of(area), area.index);
+            find(RACE, "byte %zu of %s is written while another thread reads it", at,
+                 name_of(area).text);
         shadow.writer = now;
         shadow.readers = NONE;
         shadow.atomic = atomic;
@@ -124,8 +140,9 @@ void check_byte(Area &area, size_t at, bool writes, bool atomic) {
 bool is_private(uintptr_t p, size_t nbytes) {
     auto low = reinterpret_cast<uintptr_t>(running.fibers.low(running.current));
     auto high = reinterpret_cast<uintptr_t>(running.fibers.high(running.current));
-    auto state = reinterpret_cast<uintptr_t>(running.state);
-    return (p >= low && p + nbytes <= high) || (p >= state && p + nbytes <= state + sizeof(State)) ||
+    auto shared = reinterpret_cast<uintptr_t>(&state);
+    return (p >= low && p + nbytes <= high) ||
+           (p >= shared && p + nbytes <= shared + sizeof state) ||
            (p >= image_low && p + nbytes <= image_high);
 }
 
@@ -142,9 +159,9 @@ void count(int index, size_t nbytes, bool writes) {
         long d = p < area.base ? long(p - area.base) : long(p - area.base - area.nbytes);
         if (!nearest || labs(d) < labs(distance)) nearest = &area, distance = d;
     }
-    fail(OUT_OF_BOUNDS, "%s of %zu bytes outside all memory, %ld bytes from the %s of %s %d",
+    fail(OUT_OF_BOUNDS, "%s of %zu bytes outside all memory, %ld bytes from the %s of %s",
          writes ? "a store" : "a load", nbytes, labs(distance), distance < 0 ? "start" : "end",
-         nearest ? kind_of(*nearest) : "no buffer", nearest ? nearest->index : 0);
+         nearest ? name_of(*nearest).text : "nothing");
 }
 
 } // namespace
@@ -158,19 +175,23 @@ void checker_access(const volatile void *address, size_t nbytes, bool writes, bo
         count(area.index, nbytes, writes);
         if (!area.watched) return;
         if (area.shadow.empty()) area.shadow.resize(area.nbytes);
-        for (size_t i = 0; i < nbytes; i++) check_byte(area, p - area.base + i, writes, atomic);
+        for (size_t i = 0; i < nbytes; i++)
+            check_byte(area, p - area.base + i, writes, atomic);
         return;
     }
     report_stray(p, nbytes, writes);
 }
 
 void checker_begin_launch() {
-    const Launch &launch = running.state->launch;
+    const Launch &launch = state.launch;
     areas.clear();
     for (int i = 0; i < MAX_BUFFERS; i++)
         if (launch.buffers[i].data)
             areas.push_back({reinterpret_cast<uintptr_t>(launch.buffers[i].data),
-                             launch.buffers[i].nbytes, i, (launch.kernel->written >> i & 1) != 0, {}});
+                             launch.buffers[i].nbytes,
+                             i,
+                             (launch.kernel->written >> i & 1) != 0,
+                             {}});
     image_low = image_high = 0;
     dl_iterate_phdr(find_image, nullptr);
     running.inside = true;
@@ -185,7 +206,8 @@ void checker_begin_group() {
 
 void checker_new_array(int id) {
     const ThreadgroupArray &array = running.arrays[id];
-    areas.push_back({reinterpret_cast<uintptr_t>(array.memory.get()), array.nbytes, MAX_BUFFERS, true, {}});
+    areas.push_back(
+        {reinterpret_cast<uintptr_t>(array.memory.get()), array.nbytes, MAX_BUFFERS, true, {}});
 }
 
 void checker_group_barrier(int flags) {
@@ -210,15 +232,25 @@ void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
 
 #define CALLBACKS(n)                                                                               \
-    void __tsan_read##n(void *p) { checker_access(p, n, false, false); }                           \
-    void __tsan_write##n(void *p) { checker_access(p, n, true, false); }                           \
-    void __tsan_unaligned_read##n(void *p) { checker_access(p, n, false, false); }                 \
-    void __tsan_unaligned_write##n(void *p) { checker_access(p, n, true, false); }                 \
+    void __tsan_read##n(void *p) {                                                                 \
+        checker_access(p, n, false, false);                                                        \
+    }                                                                                              \
+    void __tsan_write##n(void *p) {                                                                \
+        checker_access(p, n, true, false);                                                         \
+    }                                                                                              \
+    void __tsan_unaligned_read##n(void *p) {                                                       \
+        checker_access(p, n, false, false);                                                        \
+    }                                                                                              \
+    void __tsan_unaligned_write##n(void *p) {                                                      \
+        checker_access(p, n, true, false);                                                         \
+    }                                                                                              \
     void __tsan_read_write##n(void *p) {                                                           \
         checker_access(p, n, false, false);                                                        \
         checker_access(p, n, true, false);                                                         \
     }                                                                                              \
-    void __tsan_unaligned_read_write##n(void *p) { __tsan_read_write##n(p); }
+    void __tsan_unaligned_read_write##n(void *p) {                                                 \
+        __tsan_read_write##n(p);                                                                   \
+    }
 CALLBACKS(1)
 CALLBACKS(2)
 CALLBACKS(4)
@@ -243,7 +275,13 @@ void *__tsan_memset(void *to, int value, size_t n) {
 }
 
 // Older compilers call the library's functions; libraries of kernels are linked with --wrap.
-void *__wrap_memcpy(void *to, const void *from, size_t n) { return __tsan_memcpy(to, from, n); }
-void *__wrap_memmove(void *to, const void *from, size_t n) { return __tsan_memmove(to, from, n); }
-void *__wrap_memset(void *to, int value, size_t n) { return __tsan_memset(to, value, n); }
+void *__wrap_memcpy(void *to, const void *from, size_t n) {
+    return __tsan_memcpy(to, from, n);
+}
+void *__wrap_memmove(void *to, const void *from, size_t n) {
+    return __tsan_memmove(to, from, n);
+}
+void *__wrap_memset(void *to, int value, size_t n) {
+    return __tsan_memset(to, value, n);
+}
 }

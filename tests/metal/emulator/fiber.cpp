@@ -92,7 +92,9 @@ static constexpr size_t STACK = 256 << 10;
 // Tops lie at different places of the cache.
 static constexpr size_t STAGGER = 320;
 
-static char *top_of(char *stack, unsigned i) { return stack + STACK - i % 64 * STAGGER; }
+static char *top_of(char *stack, unsigned i) {
+    return stack + STACK - i % 64 * STAGGER;
+}
 
 void Fibers::grow(unsigned count) {
     while (stacks_.size() < count) {
@@ -107,12 +109,14 @@ void Fibers::grow(unsigned count) {
 }
 
 Fibers::~Fibers() {
-    for (char *stack : stacks_) munmap(stack, STACK);
+    for (char *stack : stacks_)
+        munmap(stack, STACK);
 }
 
 void Fibers::start(unsigned count, void (*entry)()) {
     grow(count);
-    for (unsigned i = 0; i < count; i++) saved_[i] = prepare(top_of(stacks_[i], i), entry);
+    for (unsigned i = 0; i < count; i++)
+        saved_[i] = prepare(top_of(stacks_[i], i), entry);
 }
 
 void Fibers::enter(unsigned i) {
@@ -120,9 +124,15 @@ void Fibers::enter(unsigned i) {
     emulator_switch(&outside_, saved_[i]);
 }
 
-void Fibers::leave() { emulator_switch(&saved_[running_], outside_); }
+void Fibers::leave() {
+    emulator_switch(&saved_[running_], outside_);
+}
 
-const char *Fibers::low(unsigned i) const { return stacks_[i]; }
-const char *Fibers::high(unsigned i) const { return stacks_[i] + STACK; }
+const char *Fibers::low(unsigned i) const {
+    return stacks_[i];
+}
+const char *Fibers::high(unsigned i) const {
+    return stacks_[i] + STACK;
+}
 
 } // namespace emulator

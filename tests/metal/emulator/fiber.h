@@ -8,7 +8,7 @@
 namespace emulator {
 
 class Fibers {
-public:
+  public:
     ~Fibers();
 
     // Each of `count` fibers will run `entry` from its beginning.
@@ -24,7 +24,7 @@ public:
     const char *low(unsigned i) const;
     const char *high(unsigned i) const;
 
-private:
+  private:
     void grow(unsigned count);
 
     std::vector<char *> stacks_;

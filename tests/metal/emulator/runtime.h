@@ -88,9 +88,9 @@ struct Result {
 struct Kernel {
     const char *name;
     void (*call)();
-    uint32_t buffers;  // bit n: there is a [[buffer(n)]]
-    uint32_t written;  // bit n: it may be written
-    uint32_t dynamic;  // bit n: there is a [[threadgroup(n)]]
+    uint32_t buffers; // bit n: there is a [[buffer(n)]]
+    uint32_t written; // bit n: it may be written
+    uint32_t dynamic; // bit n: there is a [[threadgroup(n)]]
     uint32_t max_threads;
 };
 
@@ -140,7 +140,15 @@ constexpr size_t SLOT = 32;
 void multiply_accumulate(float d[2], const float a[2], const float b[2], const float c[2],
                          bool fused, Site site);
 
-enum AtomicOp { ATOMIC_LOAD, ATOMIC_STORE, ATOMIC_ADD, ATOMIC_OR, ATOMIC_AND, ATOMIC_MIN, ATOMIC_MAX };
+enum AtomicOp {
+    ATOMIC_LOAD,
+    ATOMIC_STORE,
+    ATOMIC_ADD,
+    ATOMIC_OR,
+    ATOMIC_AND,
+    ATOMIC_MIN,
+    ATOMIC_MAX
+};
 uint32_t atomic(AtomicOp op, const volatile void *object, uint32_t operand, bool is_signed);
 
 [[noreturn]] void fail(Finding finding, const char *format, ...)

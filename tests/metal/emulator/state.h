@@ -46,7 +46,6 @@ struct ThreadgroupArray {
 };
 
 struct Running {
-    State *state;
     Result *result;
     Fibers fibers;
     std::map<int, ThreadgroupArray> arrays; // by place of declaration
@@ -56,10 +55,18 @@ struct Running {
     bool inside, failed;
 };
 
+extern State state;
 extern Running running;
 
 // Counts a finding, which ends the launch unless it is allowed.
 void find(Finding finding, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// What a thread does last: others may have waited for it.
+void end_thread();
+
+// What a failed launch was stuck at.
+const char *file_name(const char *path);
+bool same_site(const Site &a, const Site &b);
 
 // ---- The checker, which sees memory accesses of kernels compiled for it.
 

@@ -30,9 +30,7 @@ struct Parameter {
     int index;
 };
 
-template <typename T> struct ElementsOf {
-    static constexpr int value = 1;
-};
+template <typename T> struct ElementsOf { static constexpr int value = 1; };
 template <typename T, int N> struct ElementsOf<metal::vec<T, N>> {
     static constexpr int value = N;
 };
@@ -56,17 +54,28 @@ template <typename T> T argument(Parameter p) {
     } else {
         const emulator::Place &here = emulator::place();
         switch (p.what) {
-        case THREAD_POSITION_IN_GRID: return convert<T>(here.thread_position_in_grid);
-        case THREAD_POSITION_IN_THREADGROUP: return convert<T>(here.thread_position_in_threadgroup);
-        case THREADGROUP_POSITION_IN_GRID: return convert<T>(here.threadgroup_position_in_grid);
-        case THREADS_PER_GRID: return convert<T>(here.threads_per_grid);
-        case THREADGROUPS_PER_GRID: return convert<T>(here.threadgroups_per_grid);
-        case THREADS_PER_THREADGROUP: return convert<T>(here.threads_per_threadgroup);
-        case THREAD_INDEX_IN_THREADGROUP: return T(here.thread_index_in_threadgroup);
-        case THREAD_INDEX_IN_SIMDGROUP: return T(here.thread_index_in_simdgroup);
-        case SIMDGROUP_INDEX_IN_THREADGROUP: return T(here.simdgroup_index_in_threadgroup);
-        case SIMDGROUPS_PER_THREADGROUP: return T(here.simdgroups_per_threadgroup);
-        default: return T(here.threads_per_simdgroup);
+        case THREAD_POSITION_IN_GRID:
+            return convert<T>(here.thread_position_in_grid);
+        case THREAD_POSITION_IN_THREADGROUP:
+            return convert<T>(here.thread_position_in_threadgroup);
+        case THREADGROUP_POSITION_IN_GRID:
+            return convert<T>(here.threadgroup_position_in_grid);
+        case THREADS_PER_GRID:
+            return convert<T>(here.threads_per_grid);
+        case THREADGROUPS_PER_GRID:
+            return convert<T>(here.threadgroups_per_grid);
+        case THREADS_PER_THREADGROUP:
+            return convert<T>(here.threads_per_threadgroup);
+        case THREAD_INDEX_IN_THREADGROUP:
+            return T(here.thread_index_in_threadgroup);
+        case THREAD_INDEX_IN_SIMDGROUP:
+            return T(here.thread_index_in_simdgroup);
+        case SIMDGROUP_INDEX_IN_THREADGROUP:
+            return T(here.simdgroup_index_in_threadgroup);
+        case SIMDGROUPS_PER_THREADGROUP:
+            return T(here.simdgroups_per_threadgroup);
+        default:
+            return T(here.threads_per_simdgroup);
         }
     }
 }
@@ -80,11 +89,14 @@ template <auto F, const Parameter *P, typename... T> void call_typed(void (*f)(T
     call_with<F, P>(f, std::make_index_sequence<sizeof...(T)>());
 }
 
-template <auto F, const Parameter *P> void call() { call_typed<F, P>(F); }
+template <auto F, const Parameter *P> void call() {
+    call_typed<F, P>(F);
+}
 
 template <typename T>
 constexpr bool is_written = (std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>) ||
-                            (std::is_reference_v<T> && !std::is_const_v<std::remove_reference_t<T>>);
+                            (std::is_reference_v<T> &&
+                             !std::is_const_v<std::remove_reference_t<T>>);
 
 template <auto F, const Parameter *P, typename... T>
 constexpr emulator::Kernel describe(const char *name, void (*)(T...)) {

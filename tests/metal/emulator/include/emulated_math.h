@@ -13,7 +13,8 @@ namespace metal {
         return expression;                                                                         \
     }                                                                                              \
     template <typename T, int N> inline vec<T, N> name(vec<T, N> a, vec<T, N> b) {                 \
-        for (int i = 0; i < N; i++) a[i] = name(a[i], b[i]);                                       \
+        for (int i = 0; i < N; i++)                                                                \
+            a[i] = name(a[i], b[i]);                                                               \
         return a;                                                                                  \
     }
 EMULATED_ELEMENTWISE(min, b < a ? b : a)
@@ -26,28 +27,54 @@ template <typename T> inline T clamp(T x, Same<T> low, Same<T> high) {
 template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>> inline T abs(T x) {
     return x < 0 ? T(-x) : x;
 }
-inline float abs(float x) { return __builtin_fabsf(x); }
-inline float fabs(float x) { return __builtin_fabsf(x); }
-inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float abs(float x) {
+    return __builtin_fabsf(x);
+}
+inline float fabs(float x) {
+    return __builtin_fabsf(x);
+}
+inline float fma(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
 template <int N> inline vec<float, N> fma(vec<float, N> a, vec<float, N> b, vec<float, N> c) {
-    for (int i = 0; i < N; i++) a[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    for (int i = 0; i < N; i++)
+        a[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return a;
 }
-inline float log(float x) { return __builtin_logf(x); }
-inline float exp(float x) { return __builtin_expf(x); }
-inline float sqrt(float x) { return __builtin_sqrtf(x); }
-inline float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
-inline float atan2(float y, float x) { return __builtin_atan2f(y, x); }
-inline float floor(float x) { return __builtin_floorf(x); }
-inline bool isnan(float x) { return __builtin_isnan(x); }
-inline bool isinf(float x) { return __builtin_isinf(x); }
+inline float log(float x) {
+    return __builtin_logf(x);
+}
+inline float exp(float x) {
+    return __builtin_expf(x);
+}
+inline float sqrt(float x) {
+    return __builtin_sqrtf(x);
+}
+inline float rsqrt(float x) {
+    return 1.0f / __builtin_sqrtf(x);
+}
+inline float atan2(float y, float x) {
+    return __builtin_atan2f(y, x);
+}
+inline float floor(float x) {
+    return __builtin_floorf(x);
+}
+inline bool isnan(float x) {
+    return __builtin_isnan(x);
+}
+inline bool isinf(float x) {
+    return __builtin_isinf(x);
+}
 namespace precise {
 using metal::sqrt;
 }
 
-template <typename T> inline T select(T a, T b, bool c) { return c ? b : a; }
+template <typename T> inline T select(T a, T b, bool c) {
+    return c ? b : a;
+}
 template <typename T, int N> inline vec<T, N> select(vec<T, N> a, vec<T, N> b, vec<bool, N> c) {
-    for (int i = 0; i < N; i++) a[i] = c[i] ? b[i] : a[i];
+    for (int i = 0; i < N; i++)
+        a[i] = c[i] ? b[i] : a[i];
     return a;
 }
 
@@ -65,11 +92,13 @@ template <int N> inline float dot(vec<float, N> a, vec<float, N> b) {
     switch (emulator::options().dot) {
     case 0:
         sum = a[0] * b[0];
-        for (int i = 1; i < N; i++) sum = multiply_add(a[i], b[i], sum);
+        for (int i = 1; i < N; i++)
+            sum = multiply_add(a[i], b[i], sum);
         return sum;
     case 1:
         sum = a[N - 1] * b[N - 1];
-        for (int i = N - 2; i >= 0; i--) sum = multiply_add(a[i], b[i], sum);
+        for (int i = N - 2; i >= 0; i--)
+            sum = multiply_add(a[i], b[i], sum);
         return sum;
     case 2:
         sum = multiply_add(a[1], b[1], a[0] * b[0]);
@@ -89,7 +118,9 @@ template <int N> inline float dot(vec<float, N> a, vec<float, N> b) {
 template <typename T> constexpr int width_of = 8 * sizeof(T);
 template <typename T> using Unsigned = std::make_unsigned_t<T>;
 
-template <typename T> inline T popcount(T x) { return T(__builtin_popcountll(Unsigned<T>(x))); }
+template <typename T> inline T popcount(T x) {
+    return T(__builtin_popcountll(Unsigned<T>(x)));
+}
 template <typename T> inline T clz(T x) {
     return x ? T(__builtin_clzll(Unsigned<T>(x)) - (64 - width_of<T>)) : T(width_of<T>);
 }
@@ -114,7 +145,11 @@ template <typename T> inline T rotate(T x, T by) {
     uint n = uint(by) % width_of<T>;
     return n ? T((Unsigned<T>(x) << n) | (Unsigned<T>(x) >> (width_of<T> - n))) : x;
 }
-inline uint mulhi(uint a, uint b) { return uint(uint64_t(a) * b >> 32); }
-inline int mulhi(int a, int b) { return int(int64_t(a) * b >> 32); }
+inline uint mulhi(uint a, uint b) {
+    return uint(uint64_t(a) * b >> 32);
+}
+inline int mulhi(int a, int b) {
+    return int(int64_t(a) * b >> 32);
+}
 
 } // namespace metal

@@ -5,7 +5,8 @@
 #include "emulated_math.h"
 
 #define EMULATED_SITE                                                                              \
-    emulator::Site site = {__builtin_FILE(), unsigned(__builtin_LINE()), unsigned(__builtin_COLUMN())}
+    emulator::Site site = {__builtin_FILE(), unsigned(__builtin_LINE()),                           \
+                           unsigned(__builtin_COLUMN())}
 
 namespace metal {
 
@@ -14,7 +15,9 @@ enum class mem_flags : int {
     mem_device = emulator::MEM_DEVICE,
     mem_threadgroup = emulator::MEM_THREADGROUP,
 };
-inline mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(int(a) | int(b)); }
+inline mem_flags operator|(mem_flags a, mem_flags b) {
+    return mem_flags(int(a) | int(b));
+}
 
 inline void threadgroup_barrier(mem_flags flags, EMULATED_SITE) {
     emulator::threadgroup_barrier(int(flags), site);
@@ -25,7 +28,9 @@ inline void simdgroup_barrier(mem_flags flags, EMULATED_SITE) {
 
 // ---- Values from other lanes
 
-inline uint emulated_lane() { return emulator::place().thread_index_in_simdgroup; }
+inline uint emulated_lane() {
+    return emulator::place().thread_index_in_simdgroup;
+}
 
 template <typename T> inline T emulated_shuffle(T value, uint from, const emulator::Site &site) {
     T out;
@@ -57,15 +62,17 @@ template <typename T> inline T simd_shuffle_xor(T value, ushort mask, EMULATED_S
 template <typename T>
 inline T simd_shuffle_and_fill_up(T value, T filling, ushort delta, EMULATED_SITE) {
     uint lane = emulated_lane();
-    T other = emulated_shuffle(lane < delta ? filling : value, lane - delta, site);
-    return lane < delta ? filling : other;
+    T from_value = emulated_shuffle(value, lane - delta, site);
+    T from_filling = emulated_shuffle(filling, (lane - delta) % 32, site);
+    return lane < delta ? from_filling : from_value;
 }
 
 // ---- All lanes at once
 
 // Combines the values of the active lanes before lane `end`, in the order that the options tell.
 template <typename T, typename F>
-inline T emulated_reduce(T value, T neutral, uint end, bool has_order, const emulator::Site &site, F f) {
+inline T emulated_reduce(T value, T neutral, uint end, bool has_order, const emulator::Site &site,
+                         F f) {
     uint32_t active;
     const char *all = emulator::gather(&value, sizeof value, site, &active);
     T values[32];
@@ -77,13 +84,15 @@ inline T emulated_reduce(T value, T neutral, uint end, bool has_order, const emu
     int order = has_order ? emulator::options().sum : 0;
     if (order == 1) {
         T sum = values[0];
-        for (int lane = 1; lane < 32; lane++) sum = f(sum, values[lane]);
+        for (int lane = 1; lane < 32; lane++)
+            sum = f(sum, values[lane]);
         return sum;
     }
     // A tree, of neighbours or of halves.
     for (int n = 16; n >= 1; n /= 2)
         for (int i = 0; i < n; i++)
-            values[i] = order == 0 ? f(values[i], values[i + n]) : f(values[2 * i], values[2 * i + 1]);
+            values[i] =
+                order == 0 ? f(values[i], values[i + n]) : f(values[2 * i], values[2 * i + 1]);
     return values[0];
 }
 
@@ -93,12 +102,12 @@ inline T emulated_reduce(T value, T neutral, uint end, bool has_order, const emu
                                [](T a, T b) { return T(expression); });                            \
     }
 EMULATED_REDUCTION(simd_sum, 0, (std::is_same_v<T, float>), a + b)
-EMULATED_REDUCTION(simd_product, 1, (std::is_same_v<T, float>), a * b)
+EMULATED_REDUCTION(simd_product, 1, (std::is_same_v<T, float>), a *b)
 EMULATED_REDUCTION(simd_min, numeric_limits<T>::max(), false, b < a ? b : a)
 EMULATED_REDUCTION(simd_max, numeric_limits<T>::lowest(), false, a < b ? b : a)
 EMULATED_REDUCTION(simd_or, 0, false, a | b)
 EMULATED_REDUCTION(simd_xor, 0, false, a ^ b)
-EMULATED_REDUCTION(simd_and, ~T(0), false, a & b)
+EMULATED_REDUCTION(simd_and, ~T(0), false, a &b)
 #undef EMULATED_REDUCTION
 
 template <typename T> inline T simd_prefix_inclusive_sum(T value, EMULATED_SITE) {
@@ -121,10 +130,12 @@ inline simd_vote simd_ballot(bool yes, EMULATED_SITE) {
     return {all};
 }
 inline bool simd_any(bool yes, EMULATED_SITE) {
-    return emulated_reduce(uint(yes), 0u, 32, false, site, [](uint a, uint b) { return a | b; }) != 0;
+    return emulated_reduce(uint(yes), 0u, 32, false, site, [](uint a, uint b) { return a | b; }) !=
+           0;
 }
 inline bool simd_all(bool yes, EMULATED_SITE) {
-    return emulated_reduce(uint(yes), 1u, 32, false, site, [](uint a, uint b) { return a & b; }) != 0;
+    return emulated_reduce(uint(yes), 1u, 32, false, site, [](uint a, uint b) { return a & b; }) !=
+           0;
 }
 
 // ---- 8 x 8 matrices, two elements a lane
@@ -200,14 +211,13 @@ inline void simdgroup_multiply(simdgroup_matrix<D, 8, 8> &d, const simdgroup_mat
 // ---- Atomics
 
 enum memory_order { memory_order_relaxed };
-template <typename T> struct atomic {
-    T value;
-};
+template <typename T> struct atomic { T value; };
 using atomic_uint = atomic<uint>;
 using atomic_int = atomic<int>;
 
 #define EMULATED_ATOMIC(name, op)                                                                  \
-    template <typename T> inline T name(volatile atomic<T> *object, Same<T> operand, memory_order) { \
+    template <typename T>                                                                          \
+    inline T name(volatile atomic<T> *object, Same<T> operand, memory_order) {                     \
         return T(emulator::atomic(op, object, uint32_t(operand), std::is_signed_v<T>));            \
     }
 EMULATED_ATOMIC(atomic_fetch_add_explicit, emulator::ATOMIC_ADD)
@@ -216,10 +226,12 @@ EMULATED_ATOMIC(atomic_fetch_and_explicit, emulator::ATOMIC_AND)
 EMULATED_ATOMIC(atomic_fetch_min_explicit, emulator::ATOMIC_MIN)
 EMULATED_ATOMIC(atomic_fetch_max_explicit, emulator::ATOMIC_MAX)
 #undef EMULATED_ATOMIC
-template <typename T> inline void atomic_store_explicit(volatile atomic<T> *object, Same<T> value, memory_order) {
+template <typename T>
+inline void atomic_store_explicit(volatile atomic<T> *object, Same<T> value, memory_order) {
     emulator::atomic(emulator::ATOMIC_STORE, object, uint32_t(value), false);
 }
-template <typename T> inline T atomic_load_explicit(const volatile atomic<T> *object, memory_order) {
+template <typename T>
+inline T atomic_load_explicit(const volatile atomic<T> *object, memory_order) {
     return T(emulator::atomic(emulator::ATOMIC_LOAD, object, 0, false));
 }
 

@@ -40,7 +40,7 @@ struct bfloat {
     bfloat &operator*=(bfloat b) { return *this = bfloat(float(*this) * float(b)); }
     bfloat &operator/=(bfloat b) { return *this = bfloat(float(*this) / float(b)); }
 
-private:
+  private:
     static constexpr uint16_t round(float value) {
         uint32_t word = as_type<uint32_t>(value);
         if ((word & 0x7FFFFFFF) > 0x7F800000) return 0x7FC0;
@@ -101,7 +101,9 @@ template <bool B> using bool_constant = std::bool_constant<B>;
 template <typename T> using remove_addrspace_t = T;
 
 template <typename T> using uniform = T;
-template <typename T> constexpr T make_uniform(T value) { return value; }
+template <typename T> constexpr T make_uniform(T value) {
+    return value;
+}
 
 } // namespace metal
 

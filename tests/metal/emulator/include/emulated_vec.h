@@ -22,14 +22,20 @@ template <typename T, int... I> struct Swizzle {
 #define EMULATED_VEC_COMMON(N)                                                                     \
     vec() = default;                                                                               \
     vec(T value) {                                                                                 \
-        for (int i = 0; i < N; i++) data[i] = value;                                               \
+        for (int i = 0; i < N; i++)                                                                \
+            data[i] = value;                                                                       \
     }                                                                                              \
     template <typename U, typename = std::enable_if_t<!std::is_same_v<T, U>>>                      \
     explicit vec(const vec<U, N> &other) {                                                         \
-        for (int i = 0; i < N; i++) data[i] = T(other[i]);                                         \
+        for (int i = 0; i < N; i++)                                                                \
+            data[i] = T(other[i]);                                                                 \
     }                                                                                              \
-    T &operator[](int i) { return data[i]; }                                                       \
-    const T &operator[](int i) const { return data[i]; }
+    T &operator[](int i) {                                                                         \
+        return data[i];                                                                            \
+    }                                                                                              \
+    const T &operator[](int i) const {                                                             \
+        return data[i];                                                                            \
+    }
 
 template <typename T> struct alignas(2 * sizeof(T)) vec<T, 2> {
     union {
@@ -73,15 +79,14 @@ template <typename T> struct alignas(4 * sizeof(T)) vec<T, 4> {
 #undef EMULATED_VEC_COMMON
 
 // A scalar beside a vector counts for each element.
-template <typename T> struct Identity {
-    using type = T;
-};
+template <typename T> struct Identity { using type = T; };
 template <typename T> using Same = typename Identity<T>::type;
 
 #define EMULATED_VEC_OPERATOR(op, R)                                                               \
     template <typename T, int N> inline vec<R, N> operator op(vec<T, N> a, vec<T, N> b) {          \
         vec<R, N> out;                                                                             \
-        for (int i = 0; i < N; i++) out[i] = R(a[i] op b[i]);                                      \
+        for (int i = 0; i < N; i++)                                                                \
+            out[i] = R(a[i] op b[i]);                                                              \
         return out;                                                                                \
     }                                                                                              \
     template <typename T, int N> inline vec<R, N> operator op(vec<T, N> a, Same<T> b) {            \
@@ -89,6 +94,14 @@ template <typename T> using Same = typename Identity<T>::type;
     }                                                                                              \
     template <typename T, int N> inline vec<R, N> operator op(Same<T> a, vec<T, N> b) {            \
         return vec<T, N>(a) op b;                                                                  \
+    }                                                                                              \
+    template <typename T, int... I, typename B>                                                    \
+    inline vec<R, sizeof...(I)> operator op(Swizzle<T, I...> a, B b) {                             \
+        return vec<T, sizeof...(I)>(a) op vec<T, sizeof...(I)>(b);                                 \
+    }                                                                                              \
+    template <typename T, int... I>                                                                \
+    inline vec<R, sizeof...(I)> operator op(vec<T, sizeof...(I)> a, Swizzle<T, I...> b) {          \
+        return a op vec<T, sizeof...(I)>(b);                                                       \
     }
 #define EMULATED_VEC_ASSIGN(op)                                                                    \
     EMULATED_VEC_OPERATOR(op, T)                                                                   \
@@ -117,9 +130,12 @@ EMULATED_VEC_OPERATOR(>=, bool)
 #undef EMULATED_VEC_ASSIGN
 #undef EMULATED_VEC_OPERATOR
 
-template <typename T, int N> inline vec<T, N> operator-(vec<T, N> a) { return vec<T, N>(T(0)) - a; }
+template <typename T, int N> inline vec<T, N> operator-(vec<T, N> a) {
+    return vec<T, N>(T(0)) - a;
+}
 template <typename T, int N> inline vec<T, N> operator~(vec<T, N> a) {
-    for (int i = 0; i < N; i++) a[i] = T(~a[i]);
+    for (int i = 0; i < N; i++)
+        a[i] = T(~a[i]);
     return a;
 }
 template <int N> inline bool any(vec<bool, N> v) {
@@ -138,11 +154,13 @@ template <typename T, int N> struct packed_vec {
     T data[N];
     packed_vec() = default;
     packed_vec(vec<T, N> v) {
-        for (int i = 0; i < N; i++) data[i] = v[i];
+        for (int i = 0; i < N; i++)
+            data[i] = v[i];
     }
     operator vec<T, N>() const {
         vec<T, N> out;
-        for (int i = 0; i < N; i++) out[i] = data[i];
+        for (int i = 0; i < N; i++)
+            out[i] = data[i];
         return out;
     }
     T &operator[](int i) { return data[i]; }
