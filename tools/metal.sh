@@ -6,8 +6,10 @@
 can_emulate_metal() { [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ]; }
 
 setup_metal() {
-    require cc g++ python clang++ python-headers
+    require cc g++ python clang++ new-clang python-headers
     setup_mlx
+    METAL_NEW_CLANG=$(new_clang)
+    export METAL_NEW_CLANG
     # Fetches MLX's kernels, without which nothing is proven.
     step metal-kernels-of-mlx "$MLX_PYTHON" tests/metal/compile_all.py
 }

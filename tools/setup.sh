@@ -20,6 +20,7 @@ need_probe() {
     zstd-command) has zstd ;;
     lz4-command) has lz4 ;;
     python-headers) has_python_headers ;;
+    new-clang) new_clang >/dev/null ;;
     *) has "$1" ;;
     esac
 }
@@ -46,6 +47,7 @@ need_package() {
     cmocka) echo libcmocka-dev ;;
     nm) echo binutils ;;
     clang++) echo clang ;;
+    new-clang) echo clang-16 ;;
     clang-fuzz) echo "clang libclang-rt-dev" ;;
     arm64-cc) echo "gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;;
     arm64-c++) echo g++-aarch64-linux-gnu ;;
@@ -83,6 +85,19 @@ fuzz_clang() {
     else
         echo "${CLANG:-clang}"
     fi
+}
+
+# Prints a clang of 16 or later, which reads the code that Apple's compilers make for GPUs.
+new_clang() {
+    local candidate version
+    for candidate in clang clang-{25..16}; do
+        version=$("$candidate" -dumpversion 2>/dev/null) || continue
+        if [ "${version%%.*}" -ge 16 ]; then
+            echo "$candidate"
+            return 0
+        fi
+    done
+    return 1
 }
 
 clang_fuzzes() {

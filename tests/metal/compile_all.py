@@ -3,6 +3,7 @@
 import concurrent.futures
 import os
 
+import air
 import compiling
 import oracle
 
@@ -17,6 +18,9 @@ def main():
             pool.submit(compiling.compile_source, source, *variant)
             for source in oracle.sources().values()
             for variant in VARIANTS
+        ]
+        jobs += [
+            pool.submit(air.compile_air, n, f) for n in oracle.sources() for f in (True, False)
         ]
         for job in jobs:
             job.result()

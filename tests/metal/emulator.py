@@ -101,6 +101,7 @@ class Report:
 class Library:
     def __init__(self, path):
         self._runtime = ctypes.CDLL(str(build_runtime()), mode=ctypes.RTLD_GLOBAL)
+        self.path = path
         self._library = ctypes.CDLL(str(path))
         table = LibraryTable.in_dll(self._library, "emulated_library")
         self._kernels = {

@@ -115,6 +115,7 @@ static void run_group(Uint3 group, Uint3 groups) {
     }
     for (auto &[id, array] : running.arrays)
         memset(array.memory.get(), state.options.fill, array.nbytes);
+    running.filled.clear();
     checker_begin_group();
     running.fibers.start(running.nthreads, run_thread);
     run_threads();

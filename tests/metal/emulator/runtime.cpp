@@ -197,6 +197,10 @@ void *threadgroup_memory(int id, size_t nbytes) {
     return array.memory.get();
 }
 
+void static_threadgroup_memory(void *memory, size_t nbytes) {
+    if (running.filled.insert(memory).second) memset(memory, state.options.fill, nbytes);
+}
+
 void *dynamic_threadgroup(int index) {
     return threadgroup_memory(-1 - index, state.launch.threadgroup_bytes[index]);
 }

@@ -122,6 +122,8 @@ const Options &options();
 void *buffer(int index, size_t nbytes_needed);
 void *dynamic_threadgroup(int index);
 void *threadgroup_memory(int id, size_t nbytes);
+// Static memory that takes the place of threadgroup memory: filled at a threadgroup's start.
+void static_threadgroup_memory(void *memory, size_t nbytes);
 
 enum { MEM_NONE = 0, MEM_DEVICE = 1, MEM_THREADGROUP = 2 };
 void threadgroup_barrier(int flags, Site site);

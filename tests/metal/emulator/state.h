@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "fiber.h"
@@ -49,6 +50,7 @@ struct Running {
     Result *result;
     Fibers fibers;
     std::map<int, ThreadgroupArray> arrays; // by place of declaration
+    std::set<void *> filled;                // static arrays, in this threadgroup
     unsigned current, nthreads, live, waiting;
     uint32_t group; // number of the threadgroup
     Site barrier_site;
