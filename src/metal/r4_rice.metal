@@ -114,7 +114,7 @@ METAL_FUNC void r4_decode_rice(const thread Source &source, uint row, uint lane,
     rice.words = source.bits + min(start, nwords);
     rice.nwords = end - start;
     rice.held_from = rice.bit = 0;
-    if (end < start || end > nwords) {
+    if (end < start || end > nwords || (row == 0 && start > 0)) {
         rice.nwords = 0;
         sink.fault = 1;
     }
