@@ -11,6 +11,7 @@ METAL_FUNC void r4_encode_bf16(W weights, const constant int *sizes, uint row, u
     for (uint slice = 0; slice < nslices; slice++) {
         const uint nthere = r4_count_there(slice, lane, ncols);
         uint4 exponents(0), raw(0);
+        R4_UNROLL
         for (uint q = 0; q < 4; q++) {
             if (q >= nthere) continue;
             bfloat value = weights[slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * lane + q];

@@ -111,6 +111,7 @@ METAL_FUNC void r4_decode_fixed(const thread Source &source, uint row, uint lane
         uint4 raw = r4_read_raw(source.raw + ulong(row) * ncols, slice, lane, nthere), mine;
 
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        R4_UNROLL
         for (uint s = 0; s < 4; s++) {
             uint code = r4_fixed_code(source.idx, nwords, first, b, lane + 32 * s);
             uint lanes = r4_ballot(code == escape);
@@ -121,6 +122,7 @@ METAL_FUNC void r4_decode_fixed(const thread Source &source, uint row, uint lane
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
         first += 4 * b;
+        R4_UNROLL
         for (uint q = 0; q < 4; q++)
             mine[q] = exponents[R4_LANE_NCOLS * lane + q];
         r4_put(sink, slice, ncols, lane, uint(source.sizes[4]), mine, raw, nthere, codes_before);

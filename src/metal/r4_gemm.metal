@@ -45,18 +45,17 @@ METAL_FUNC r4_operands<X> r4_operands_of(const thread r4_part &part, X x, uint n
 /* All of K, the rest of K % BK first. */
 template <int BM, int BN, int WM, int WN, int BK, class X>
 METAL_FUNC void r4_add_fused(const thread r4_part &part, thread const r4_operands<X> &operands,
-                             r4_place at, threadgroup bfloat *xs, threadgroup bfloat *ws,
-                             thread simdgroup_float8x8 *sums) {
+                             r4_place at, r4_staged staged, thread simdgroup_float8x8 *sums) {
     const uint whole = operands.ncols / BK * BK;
     if (whole < operands.ncols)
-        r4_add_range<BM, BN, WM, WN>(part, operands, whole, whole + BK, at, xs, ws, sums);
-    r4_add_range<BM, BN, WM, WN>(part, operands, 0, whole, at, xs, ws, sums);
+        r4_add_range<BM, BN, WM, WN>(part, operands, whole, whole + BK, at, staged, sums);
+    r4_add_range<BM, BN, WM, WN>(part, operands, 0, whole, at, staged, sums);
 }
 
 /* sizes: K, rows of x. y [rows of x, taken] of each part. */
 template <int P, int BM, int BN, int WM, int WN, int BK, bool BIAS, class X>
 METAL_FUNC void r4_gemm(const thread r4_part *parts, X x, const constant int *sizes, uint2 tile,
-                        r4_place at, threadgroup bfloat *xs, threadgroup bfloat *ws) {
+                        r4_place at, r4_staged staged) {
     typedef r4_tile<BM, BN, WM, WN> T;
     r4_part part;
     simdgroup_float8x8 sums[T::TM * T::TN];
@@ -65,7 +64,7 @@ METAL_FUNC void r4_gemm(const thread r4_part *parts, X x, const constant int *si
     r4_operands<X> operands =
         r4_operands_of<BM, BN>(part, x, uint(sizes[1]), uint(sizes[0]), tile.y, tile.x, 0);
     r4_clear<T>(sums);
-    r4_add_fused<BM, BN, WM, WN, BK>(part, operands, at, xs, ws, sums);
+    r4_add_fused<BM, BN, WM, WN, BK>(part, operands, at, staged, sums);
     r4_store_tile<BM, BN, WM, WN, BIAS>(operands, part.taken, part.bias + tile.x * BN,
                                         part.y + (ulong(tile.y) * BM * part.taken + tile.x * BN),
                                         at, sums);
@@ -76,8 +75,7 @@ METAL_FUNC void r4_gemm(const thread r4_part *parts, X x, const constant int *si
  */
 template <int BM, int BN, int WM, int WN, class X>
 METAL_FUNC void r4_gemm_split(const thread r4_part &part, X x, const constant int *sizes,
-                              device float *splits, uint3 tile, r4_place at, threadgroup bfloat *xs,
-                              threadgroup bfloat *ws) {
+                              device float *splits, uint3 tile, r4_place at, r4_staged staged) {
     typedef r4_tile<BM, BN, WM, WN> T;
     const uint ncols = uint(sizes[0]), nx = uint(sizes[1]), length = uint(sizes[3]);
     const bool is_last = tile.z + 1 == uint(sizes[2]);
@@ -86,7 +84,7 @@ METAL_FUNC void r4_gemm_split(const thread r4_part &part, X x, const constant in
     r4_operands<X> operands = r4_operands_of<BM, BN>(part, x, nx, ncols, tile.y, tile.x, 0);
 
     r4_clear<T>(sums);
-    r4_add_range<BM, BN, WM, WN>(part, operands, tile.z * length, column1, at, xs, ws, sums);
+    r4_add_range<BM, BN, WM, WN>(part, operands, tile.z * length, column1, at, staged, sums);
     splits += (ulong(tile.z) * nx + ulong(tile.y) * BM) * part.taken + tile.x * BN;
     r4_store_tile<BM, BN, WM, WN, false>(operands, part.taken, part.bias, splits, at, sums);
 }
@@ -110,7 +108,7 @@ METAL_FUNC void r4_add_splits(const device float *splits, const device bfloat *b
 template <int P, int BM, int BN, int WM, int WN, class X, class I>
 METAL_FUNC void r4_gemm_experts(const thread r4_part *parts, X x, I experts,
                                 const constant int *sizes, uint2 tile, r4_place at,
-                                threadgroup bfloat *xs, threadgroup bfloat *ws) {
+                                r4_staged staged) {
     typedef r4_tile<BM, BN, WM, WN> T;
     const uint ncols = uint(sizes[0]), nx = uint(sizes[1]), nexperts = uint(sizes[2]);
     r4_part part;
@@ -129,7 +127,7 @@ METAL_FUNC void r4_gemm_experts(const thread r4_part *parts, X x, I experts,
             row++;
         operands.row1 = row;
         r4_clear<T>(sums);
-        r4_add_fused<BM, BN, WM, WN, 16>(part, operands, at, xs, ws, sums);
+        r4_add_fused<BM, BN, WM, WN, 16>(part, operands, at, staged, sums);
         if (expert >= nexperts)
             for (int i = 0; i < T::TM * T::TN; i++)
                 for (int j = 0; j < 2; j++)

@@ -6,3 +6,6 @@
  */
 
 constant constexpr uint R4_LANE_NCOLS = 4;
+
+/* In front of loops over arrays that are to stay in registers. */
+#define R4_UNROLL _Pragma("clang loop unroll(full)")

@@ -14,6 +14,7 @@ template <bool BIAS>
 METAL_FUNC void r4_store_rows(const thread r4_part &part, uint y_row, uint row, uint lane,
                               const thread float *sums) {
     if (lane > 0) return;
+    R4_UNROLL
     for (uint r = 0; r < R4_NROWS; r++)
         if (row + r < part.taken)
             part.y[ulong(y_row) + row + r] = r4_end_row<BIAS>(part, row + r, sums[r]);
@@ -52,6 +53,7 @@ METAL_FUNC void r4_gather(const thread r4_part *parts, X x, L lhs, R rhs, const 
     uint first = (is_there ? expert : 0) * part.block_nrows + part.row0;
     r4_sum_rows(part, first, block * R4_NROWS, x + ulong(is_there ? x_row : 0) * ncols, ncols, lane,
                 sums);
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = is_there ? sums[r] : as_type<float>(0x7fc00000u);
     r4_store_rows<false>(part, item * part.taken, block * R4_NROWS, lane, sums);
@@ -79,15 +81,18 @@ METAL_FUNC void r4_matvec_short(const thread r4_part &part, X x, const constant 
     const uint row = (simd * 8 + lane / 4) * R4_NROWS;
     float sums[R4_NROWS];
 
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = 0.0f;
     for (uint i = 0; 16 * i < ncols; i++) {
         float4 four = r4_read_x_end(x, 16 * i + 4 * p, ncols);
+        R4_UNROLL
         for (int r = 0; r < R4_NROWS; r++) {
             uint mine = part.row0 + min(row + r, part.taken - 1);
             sums[r] = r4_add4(sums[r], r4_read_quad(part, mine, p + 4 * i, bases), four);
         }
     }
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = r4_add_lanes(sums[r], 4);
     r4_store_rows<BIAS>(part, 0, row, p, sums);
@@ -107,16 +112,19 @@ METAL_FUNC void r4_sum_long(const thread r4_part &part, uint row, X x, uint ncol
     r4_block block;
 
     r4_begin_block(part, part.row0, row, nslices, block);
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = 0.0f;
     for (uint step = 0; step < nsteps; step++) {
         uint slice = step * R4_LONG_NSIMDS + simd;
         if (slice >= nslices) {
+            R4_UNROLL
             for (int r = 0; r < R4_NROWS; r++)
                 sums[r] += 0.0f; /* MLX's steps with 0 and 0 */
             break;
         }
         float4 four = r4_read_x_end(x, slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * lane, ncols);
+        R4_UNROLL
         for (int r = 0; r < R4_NROWS; r++) {
             uint2 share = r4_read_slice(block.at[r], slice, nslices, lane);
             uint2 pairs = r4_unpack(share.x, share.y, bases);
@@ -125,6 +133,7 @@ METAL_FUNC void r4_sum_long(const thread r4_part &part, uint row, X x, uint ncol
             sums[r] = r4_add4(sums[r], pairs, four);
         }
     }
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = r4_add_lanes(sums[r], 32);
 }
@@ -136,13 +145,15 @@ METAL_FUNC void r4_matvec_long(const thread r4_part &part, X x, const constant i
     float sums[R4_NROWS];
 
     r4_sum_long(part, block * R4_NROWS, x, uint(sizes[0]), simd, lane, sums);
-    if (lane == 0)
-        for (int r = 0; r < R4_NROWS; r++)
-            of_simds[simd * R4_NROWS + r] = sums[r];
+    if (lane == 0) R4_UNROLL
+    for (int r = 0; r < R4_NROWS; r++)
+        of_simds[simd * R4_NROWS + r] = sums[r];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (simd > 0 || lane > 0) return;
+    R4_UNROLL
     for (int s = 1; s < R4_LONG_NSIMDS; s++)
-        for (int r = 0; r < R4_NROWS; r++)
-            sums[r] += of_simds[s * R4_NROWS + r];
+        R4_UNROLL
+    for (int r = 0; r < R4_NROWS; r++)
+        sums[r] += of_simds[s * R4_NROWS + r];
     r4_store_rows<BIAS>(part, 0, block * R4_NROWS, 0, sums);
 }

@@ -13,6 +13,7 @@ METAL_FUNC void r4_put_slice(device bfloat *out, uint slice, uint lane, uint nco
         *(device uint2 *)(out + column) = pairs;
         return;
     }
+    R4_UNROLL
     for (uint j = 0; j < R4_LANE_NCOLS; j++)
         if (column + j < ncols)
             out[column + j] = as_type<bfloat>(ushort(words[j / 2] >> 16 * (j & 1)));
@@ -27,10 +28,12 @@ METAL_FUNC void r4_rebuild_span(const thread r4_part &part, uint mine, uint ncol
     r4_cursor at = r4_first_escape(part.rows, part.escapes, mine);
     r4_share shares[R4_AT_ONCE];
 
+    R4_UNROLL
     for (uint i = 0; i < R4_AT_ONCE; i++)
         if (first + i < ngroups)
             shares[i] = r4_read_share(row + (first + i) * R4_GROUP_NWORDS, lane);
     r4_seek_slice(first * R4_GROUP_NSLICES, part.escapes, at);
+    R4_UNROLL
     for (uint i = 0; i < R4_AT_ONCE; i++) {
         const uint slice = (first + i) * R4_GROUP_NSLICES;
         uint2 pairs[R4_GROUP_NSLICES];

@@ -27,10 +27,12 @@ METAL_FUNC uint4 r4_read_ranks(thread r4_rice<W> &rice, uint meta, uint n, uint 
     const uint k = meta & 3, qmax = meta >> 2;
     uint4 ranks(0), active;
 
+    R4_UNROLL
     for (uint s = 0; s < 4; s++)
         active[s] = r4_ballot(lane + 32 * s < n);
     if (k) {
         r4_hold_bits(rice, R4_SLICE_NCOLS * k + 32, lane);
+        R4_UNROLL
         for (uint s = 0; s < 4; s++) {
             uint bit = rice.bit - rice.held_from * 32 + (lane + 32 * s) * k;
             uint low = r4_held_word(rice, bit / 32), high = r4_held_word(rice, bit / 32 + 1);
@@ -42,6 +44,7 @@ METAL_FUNC uint4 r4_read_ranks(thread r4_rice<W> &rice, uint meta, uint n, uint 
     for (uint j = 0; j < qmax; j++) {
         uint before = 0;
         r4_hold_bits(rice, R4_SLICE_NCOLS, lane);
+        R4_UNROLL
         for (uint s = 0; s < 4; s++) {
             uint bit = rice.bit - rice.held_from * 32 + before;
             bit += popcount(active[s] & r4_lower_lanes(lane));
@@ -71,9 +74,11 @@ METAL_FUNC uint4 r4_look_up(uint4 ranks, uint n, uint lane, threadgroup const uc
                             threadgroup uchar *exponents) {
     uint4 mine;
     simdgroup_barrier(mem_flags::mem_threadgroup);
+    R4_UNROLL
     for (uint s = 0; s < 4; s++)
         exponents[lane + 32 * s] = lane + 32 * s < n ? table[ranks[s] & 255] : 0;
     simdgroup_barrier(mem_flags::mem_threadgroup);
+    R4_UNROLL
     for (uint q = 0; q < 4; q++)
         mine[q] = exponents[R4_LANE_NCOLS * lane + q];
     return mine;

@@ -75,53 +75,52 @@ METAL_FUNC uint r4_read_single_codes(const device uint *slice, uint lane) {
 }
 
 /* A lane's eight weights of two slices, the first of which is even. */
-struct r4_half {
+struct r4_two {
     uint raw0, raw1, codes;
 };
 
 /* `slice` is even and < nslices. */
-METAL_FUNC r4_half r4_read_half(const device uint *row, uint slice, uint nslices, uint lane) {
-    r4_half half;
+METAL_FUNC r4_two r4_read_two(const device uint *row, uint slice, uint nslices, uint lane) {
+    r4_two two;
     const device uint *at = row + slice * (R4_SLICE_NBYTES / 4);
     if ((slice | (R4_GROUP_NSLICES - 1)) < nslices) {
         uint second = slice / 2 & 1;
         const device uint *group = at - second * (2 * R4_SLICE_NBYTES / 4);
         uint2 raw = *(const device uint2 *)(group + 4 * lane + 2 * second);
-        half.raw0 = raw.x;
-        half.raw1 = raw.y;
-        half.codes = group[R4_GROUP_CODES_AT / 4 + 2 * lane + second];
-        return half;
+        two.raw0 = raw.x;
+        two.raw1 = raw.y;
+        two.codes = group[R4_GROUP_CODES_AT / 4 + 2 * lane + second];
+        return two;
     }
-    half.raw0 = r4_read_single_raw(at, lane);
-    half.codes = r4_read_single_codes(at, lane);
-    half.raw1 = 0;
+    two.raw0 = r4_read_single_raw(at, lane);
+    two.codes = r4_read_single_codes(at, lane);
+    two.raw1 = 0;
     if (slice + 1 < nslices) {
         at += R4_SLICE_NBYTES / 4;
-        half.raw1 = r4_read_single_raw(at, lane);
+        two.raw1 = r4_read_single_raw(at, lane);
         uint codes = r4_read_single_codes(at, lane);
-        half.codes |= codes << 8 | codes >> 24;
+        two.codes |= codes << 8 | codes >> 24;
     }
-    return half;
+    return two;
 }
 
 /* One slice of a lane: raw bytes, and its codes at the first pair's place. */
 METAL_FUNC uint2 r4_read_slice(const device uint *row, uint slice, uint nslices, uint lane) {
-    r4_half half = r4_read_half(row, slice & ~1u, nslices, lane);
-    if (slice & 1) return uint2(half.raw1, half.codes >> 8 | half.codes << 24);
-    return uint2(half.raw0, half.codes);
+    r4_two two = r4_read_two(row, slice & ~1u, nslices, lane);
+    if (slice & 1) return uint2(two.raw1, two.codes >> 8 | two.codes << 24);
+    return uint2(two.raw0, two.codes);
 }
 
 /* ---- Weights ---------------------------------------------------------------------------------
  */
 
-/* Four weights of a slice as two pairs of BF16, a pair's first weight in the low half. codes: as
+/* Four weights of a slice as two pairs of BF16, a pair's first weight in the low two. codes: as
  * r4_join_codes puts them. */
 METAL_FUNC uint2 r4_unpack(uint raw, uint codes, uint bases) {
     const uint in_place = 0x07800780u;
-    uint later = codes >> 4 | codes << 28;
     uint swapped = (raw << 8 & 0x80008000u) | (raw >> 8 & 0x007f007fu);
     return uint2(((raw & 0x807f807fu) | (codes & in_place)) + bases,
-                 (swapped | (later & in_place)) + bases);
+                 (swapped | (codes >> 4 & in_place)) + bases);
 }
 
 /* The same for the second slice of a word of codes. */

@@ -50,6 +50,7 @@ METAL_FUNC void r4_put(thread r4_sink<FIRST> &sink, uint slice, uint ncols, uint
                        uint4 exponents, uint4 raw, uint nthere, thread uint &codes_before) {
     uint codes[4], nbefore = sink.nescapes, nall = 0, mine = 0;
 
+    R4_UNROLL
     for (uint q = 0; q < 4; q++) {
         uint code = exponents[q] - base;
         bool is_escape = q < nthere && code >= R4_CODE_ESCAPE;
@@ -59,6 +60,7 @@ METAL_FUNC void r4_put(thread r4_sink<FIRST> &sink, uint slice, uint ncols, uint
         nall += popcount(lanes);
         mine |= uint(is_escape) << q;
     }
+    R4_UNROLL
     for (uint q = 0; q < 4; q++) {
         if (!(mine >> q & 1)) continue;
         if (!FIRST || nbefore < R4_KEPT)
@@ -83,6 +85,7 @@ METAL_FUNC uint r4_count_there(uint slice, uint lane, uint ncols) {
 /* Their raw bytes; 0 in the place of a missing one. */
 template <class B> METAL_FUNC uint4 r4_read_raw(B raw_row, uint slice, uint lane, uint nthere) {
     uint4 raw(0);
+    R4_UNROLL
     for (uint q = 0; q < 4; q++)
         if (q < nthere) raw[q] = raw_row[slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * lane + q];
     return raw;

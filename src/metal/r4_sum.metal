@@ -16,6 +16,7 @@ template <class X> METAL_FUNC float4 r4_read_x(X x, uint column) {
 template <class X> METAL_FUNC float4 r4_read_x_end(X x, uint column, uint ncols) {
     float4 four(0.0f);
     if (column + 4 <= ncols) return r4_read_x(x, column);
+    R4_UNROLL
     for (uint j = 0; j < 3; j++)
         if (column + j < ncols) four[j] = float(x[column + j]);
     return four;
@@ -60,6 +61,7 @@ template <int P>
 METAL_FUNC bool r4_find_block(const thread r4_part *parts, thread uint &block,
                               thread r4_part &part) {
     bool is_found = false;
+    R4_UNROLL
     for (int i = 0; i < P; i++) {
         uint n = r4_nblocks(parts[i].taken);
         if (is_found) continue;
@@ -82,6 +84,7 @@ struct r4_block {
 
 METAL_FUNC void r4_begin_block(const thread r4_part &part, uint first, uint row, uint nslices,
                                thread r4_block &block) {
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++) {
         uint mine = first + min(row + r, part.taken - 1);
         block.at[r] = r4_row_at(part.slices, mine, nslices);
@@ -99,12 +102,15 @@ METAL_FUNC void r4_add_group(const thread r4_part &part, uint bases, X x, uint n
     r4_share shares[R4_NROWS];
     float4 xs[R4_GROUP_NSLICES];
 
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         shares[r] = r4_read_share(block.at[r] + g * R4_GROUP_NWORDS, lane);
+    R4_UNROLL
     for (uint s = 0; s < R4_GROUP_NSLICES; s++) {
         uint column = g * R4_GROUP_NCOLS + s * R4_SLICE_NCOLS + R4_LANE_NCOLS * lane;
         xs[s] = END ? r4_read_x_end(x, column, ncols) : r4_read_x(x, column);
     }
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++) {
         uint2 p0 = r4_unpack(shares[r].raw.x, shares[r].codes.x, bases);
         uint2 p1 = r4_unpack_second(shares[r].raw.y, shares[r].codes.x, bases);
@@ -130,6 +136,7 @@ METAL_FUNC void r4_add_single(const thread r4_part &part, uint bases, X x, uint 
                               uint lane, thread r4_block &block, thread float *sums) {
     float4 four = r4_read_x_end(x, slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * lane, ncols);
 
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++) {
         const device uint *at = block.at[r] + slice * (R4_SLICE_NBYTES / 4);
         uint2 pairs =
@@ -149,6 +156,7 @@ METAL_FUNC void r4_sum_rows(const thread r4_part &part, uint first, uint row, X 
     r4_block block;
 
     r4_begin_block(part, first, row, nslices, block);
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = 0.0f;
     for (uint g = 0; g < nwhole; g++)
@@ -156,6 +164,7 @@ METAL_FUNC void r4_sum_rows(const thread r4_part &part, uint first, uint row, X 
     if (nwhole < ngroups) r4_add_group<true>(part, bases, x, ncols, nwhole, lane, block, sums);
     for (uint slice = ngroups * R4_GROUP_NSLICES; slice < nslices; slice++)
         r4_add_single(part, bases, x, ncols, slice, lane, block, sums);
+    R4_UNROLL
     for (int r = 0; r < R4_NROWS; r++)
         sums[r] = r4_add_lanes(sums[r], 32);
 }

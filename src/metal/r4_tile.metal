@@ -29,6 +29,11 @@ struct r4_place {
     uint simd, lane;
 };
 
+/* Threadgroup memory, 8-byte aligned: BM, and BN, rows of R4_TILE_LD. */
+struct r4_staged {
+    threadgroup bfloat *xs, *ws;
+};
+
 /* A lane's row and first of two columns in an 8 x 8 matrix. */
 METAL_FUNC uint2 r4_matrix_place(uint lane) {
     uint quad = lane / 4;
@@ -50,11 +55,12 @@ METAL_FUNC uint r4_tile_row(thread const r4_tile_rows &rows, r4_place at, uint i
 }
 
 template <class T>
-METAL_FUNC void r4_hold_halves(const thread r4_part &part, thread const r4_tile_rows &rows,
-                               r4_place at, uint slice, thread r4_half *halves) {
+METAL_FUNC void r4_hold_twos(const thread r4_part &part, thread const r4_tile_rows &rows,
+                             r4_place at, uint slice, thread r4_two *twos) {
+    R4_UNROLL
     for (uint i = 0; i < T::MINE; i++) {
         const device uint *row = r4_row_at(part.slices, r4_tile_row<T>(rows, at, i), rows.nslices);
-        halves[i] = r4_read_half(row, slice & ~1u, rows.nslices, at.lane);
+        twos[i] = r4_read_two(row, slice & ~1u, rows.nslices, at.lane);
     }
 }
 
@@ -72,12 +78,13 @@ METAL_FUNC r4_cursor r4_hold_escapes(const thread r4_part &part, thread const r4
 /* Unpacks one slice of this simdgroup's rows. */
 template <class T>
 METAL_FUNC void r4_stage_weights(const thread r4_part &part, thread const r4_tile_rows &rows,
-                                 r4_place at, uint slice, const thread r4_half *halves,
+                                 r4_place at, uint slice, const thread r4_two *twos,
                                  thread r4_cursor &escapes, threadgroup bfloat *ws) {
+    R4_UNROLL
     for (uint i = 0; i < T::MINE; i++) {
-        r4_half half = halves[i];
-        uint2 pairs = slice & 1 ? r4_unpack_second(half.raw1, half.codes, rows.bases)
-                                : r4_unpack(half.raw0, half.codes, rows.bases);
+        r4_two two = twos[i];
+        uint2 pairs = slice & 1 ? r4_unpack_second(two.raw1, two.codes, rows.bases)
+                                : r4_unpack(two.raw0, two.codes, rows.bases);
         threadgroup bfloat *to = ws + (at.simd * T::MINE + i) * R4_TILE_LD;
         *(threadgroup uint2 *)(to + R4_LANE_NCOLS * at.lane) = pairs;
     }
@@ -103,9 +110,11 @@ METAL_FUNC void r4_stage_x(X x, uint nrows, uint ncols, uint slice, r4_place at,
         const uint there = row < nrows ? min(ncols - min(ncols, column), uint(R4_LANE_NCOLS)) : 0;
         X from = x + (ulong(row) * ncols + column);
         if (there == R4_LANE_NCOLS) {
+            R4_UNROLL
             for (uint j = 0; j < R4_LANE_NCOLS; j++)
                 to[j] = from[j];
         } else {
+            R4_UNROLL
             for (uint j = 0; j < R4_LANE_NCOLS; j++)
                 to[j] = j < there ? bfloat(from[j]) : bfloat(0.0f);
         }
@@ -118,25 +127,27 @@ METAL_FUNC void r4_stage_x(X x, uint nrows, uint ncols, uint slice, r4_place at,
 /* Columns column0 .. column1 of the staged slice, multiples of 8. Matrices none of whose rows is in
  * row0 .. row1 of the tile are left out. */
 template <class T, int WN>
-METAL_FUNC void r4_multiply(const threadgroup bfloat *xs, const threadgroup bfloat *ws,
-                            uint column0, uint column1, uint row0, uint row1, r4_place at,
-                            thread simdgroup_float8x8 *sums) {
+METAL_FUNC void r4_multiply(r4_staged staged, uint column0, uint column1, uint row0, uint row1,
+                            r4_place at, thread simdgroup_float8x8 *sums) {
     const uint2 place = r4_matrix_place(at.lane);
     const uint m0 = at.simd / WN * (8 * T::TM), n0 = at.simd % WN * (8 * T::TN);
 
-    xs += (m0 + place.x) * R4_TILE_LD + place.y;
-    ws += (n0 + place.y) * R4_TILE_LD + place.x;
+    const threadgroup bfloat *xs = staged.xs + (m0 + place.x) * R4_TILE_LD + place.y;
+    const threadgroup bfloat *ws = staged.ws + (n0 + place.y) * R4_TILE_LD + place.x;
     for (uint column = column0; column < column1; column += 8) {
         simdgroup_float8x8 w[T::TN];
+        R4_UNROLL
         for (uint n = 0; n < T::TN; n++) {
             w[n].thread_elements()[0] = float(ws[n * 8 * R4_TILE_LD + column]);
             w[n].thread_elements()[1] = float(ws[n * 8 * R4_TILE_LD + R4_TILE_LD + column]);
         }
+        R4_UNROLL
         for (uint m = 0; m < T::TM; m++) {
             if (m0 + 8 * m >= row1 || m0 + 8 * m + 8 <= row0) continue;
             simdgroup_float8x8 left;
             left.thread_elements()[0] = float(xs[m * 8 * R4_TILE_LD + column]);
             left.thread_elements()[1] = float(xs[m * 8 * R4_TILE_LD + column + 1]);
+            R4_UNROLL
             for (uint n = 0; n < T::TN; n++) {
                 thread simdgroup_float8x8 &sum = sums[m * T::TN + n];
                 simdgroup_multiply_accumulate(sum, left, w[n], sum);
@@ -146,6 +157,7 @@ METAL_FUNC void r4_multiply(const threadgroup bfloat *xs, const threadgroup bflo
 }
 
 template <class T> METAL_FUNC void r4_clear(thread simdgroup_float8x8 *sums) {
+    R4_UNROLL
     for (int i = 0; i < T::TM * T::TN; i++) {
         sums[i].thread_elements()[0] = 0.0f;
         sums[i].thread_elements()[1] = 0.0f;
@@ -163,25 +175,25 @@ template <class X> struct r4_operands {
  * are 0 in x. All threads of the threadgroup come here. */
 template <int BM, int BN, int WM, int WN, class X>
 METAL_FUNC void r4_add_range(const thread r4_part &part, thread const r4_operands<X> &operands,
-                             uint column0, uint column1, r4_place at, threadgroup bfloat *xs,
-                             threadgroup bfloat *ws, thread simdgroup_float8x8 *sums) {
+                             uint column0, uint column1, r4_place at, r4_staged staged,
+                             thread simdgroup_float8x8 *sums) {
     typedef r4_tile<BM, BN, WM, WN> T;
     const uint first = column0 / R4_SLICE_NCOLS;
-    r4_half halves[T::MINE];
+    r4_two twos[T::MINE];
     r4_cursor escapes;
 
     if (column0 >= column1) return;
     escapes = r4_hold_escapes<T>(part, operands.rows, at, first);
-    r4_hold_halves<T>(part, operands.rows, at, first, halves);
+    r4_hold_twos<T>(part, operands.rows, at, first, twos);
     for (uint slice = first; slice * R4_SLICE_NCOLS < column1; slice++) {
         const uint start = slice * R4_SLICE_NCOLS;
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        r4_stage_weights<T>(part, operands.rows, at, slice, halves, escapes, ws);
-        r4_stage_x<T, BM>(operands.x, operands.nx, operands.ncols, slice, at, xs);
+        r4_stage_weights<T>(part, operands.rows, at, slice, twos, escapes, staged.ws);
+        r4_stage_x<T, BM>(operands.x, operands.nx, operands.ncols, slice, at, staged.xs);
         if ((slice & 1) && (slice + 1) * R4_SLICE_NCOLS < column1)
-            r4_hold_halves<T>(part, operands.rows, at, slice + 1, halves);
+            r4_hold_twos<T>(part, operands.rows, at, slice + 1, twos);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        r4_multiply<T, WN>(xs, ws, max(column0, start) - start,
+        r4_multiply<T, WN>(staged, max(column0, start) - start,
                            min(column1 - start, uint(R4_SLICE_NCOLS)), operands.row0, operands.row1,
                            at, sums);
     }
@@ -207,10 +219,13 @@ METAL_FUNC void r4_store_tile(thread const r4_operands<X> &operands, uint y_ncol
     const uint2 place = r4_matrix_place(at.lane);
     const uint m0 = at.simd / WN * (8 * T::TM), n0 = at.simd % WN * (8 * T::TN);
 
+    R4_UNROLL
     for (uint m = 0; m < T::TM; m++) {
         const uint row = m0 + 8 * m + place.x;
         if (row < operands.row0 || row >= operands.row1) continue;
+        R4_UNROLL
         for (uint n = 0; n < T::TN; n++) {
+            R4_UNROLL
             for (uint j = 0; j < 2; j++) {
                 uint column = n0 + 8 * n + place.y + j;
                 if (column >= operands.rows.nrows) continue;

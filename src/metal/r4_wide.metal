@@ -16,11 +16,12 @@ template <int L>
 METAL_FUNC void r4_read_chunks(const device uint *row, uint first, uint lane, uint bases,
                                thread uint2 *pairs) {
     const device uint *group = row + first / 128 * R4_GROUP_NWORDS;
-    for (int half = 0; half < 2; half++) {
-        r4_share share = L == 32 ? r4_read_share(group + half * R4_GROUP_NWORDS, lane)
-                                 : r4_read_share(group, lane + 16 * half);
+    R4_UNROLL
+    for (int i = 0; i < 2; i++) {
+        r4_share share = L == 32 ? r4_read_share(group + i * R4_GROUP_NWORDS, lane)
+                                 : r4_read_share(group, lane + 16 * i);
         int step = L == 32 ? 1 : 2;
-        thread uint2 *to = pairs + (L == 32 ? 4 * half : half);
+        thread uint2 *to = pairs + (L == 32 ? 4 * i : i);
         to[0] = r4_unpack(share.raw.x, share.codes.x, bases);
         to[step] = r4_unpack_second(share.raw.y, share.codes.x, bases);
         to[2 * step] = r4_unpack(share.raw.z, share.codes.y, bases);
@@ -38,6 +39,7 @@ METAL_FUNC void r4_patch_chunks(uint first, uint lane, const device uint *escape
                                 thread r4_cursor &at, thread uint2 *pairs) {
     while (r4_escape_chunk(at.escape) < first + R4_NCHUNKS * L) {
         uint chunk = r4_escape_chunk(at.escape) - first;
+        R4_UNROLL
         for (uint i = 0; i < R4_NCHUNKS; i++)
             if (chunk == i * L + lane) pairs[i] = r4_put_exponent(pairs[i], at.escape, bases);
         r4_next_escape(escapes, at);
@@ -67,15 +69,18 @@ METAL_FUNC void r4_sum_wide(const thread r4_part &part, uint mine, X x, uint nco
     const device uint *row = r4_row_at(part.slices, mine, nslices);
     r4_cursor at = r4_first_escape(part.rows, part.escapes, mine);
 
+    R4_UNROLL
     for (int v = 0; v < NV; v++)
         sums[v] = 0.0f;
     for (uint first = 0; first < nmain; first += L * R4_NCHUNKS) {
         uint2 pairs[R4_NCHUNKS];
         r4_read_chunks<L>(row, first, lane, bases, pairs);
         r4_patch_chunks<L>(first, lane, part.escapes, bases, at, pairs);
+        R4_UNROLL
         for (uint v = 0; v < NV; v++) {
             ulong from = ulong(min(m0 + v, nx - 1)) * ncols;
             float block = 0;
+            R4_UNROLL
             for (uint i = 0; i < R4_NCHUNKS; i++)
                 block += dot(r4_widen4(pairs[i]), r4_read_x(x + from, 4 * (first + i * L + lane)));
             sums[v] += block;
@@ -83,9 +88,11 @@ METAL_FUNC void r4_sum_wide(const thread r4_part &part, uint mine, X x, uint nco
     }
     for (uint chunk = nmain + lane; chunk < nchunks; chunk += L) {
         float4 w = r4_widen4(r4_read_chunk(row, chunk, nslices, part.escapes, bases, at));
+        R4_UNROLL
         for (uint v = 0; v < NV; v++)
             sums[v] += dot(w, r4_read_x(x + ulong(min(m0 + v, nx - 1)) * ncols, 4 * chunk));
     }
+    R4_UNROLL
     for (int v = 0; v < NV; v++)
         sums[v] = r4_add_lanes(sums[v], L);
 }

@@ -1,5 +1,5 @@
-"""Our kernels for Apple GPUs, as src/metal/metal_kernels.c lists them, in the emulator; and the plain
-C definitions that they are compared with."""
+"""Our kernels for Apple GPUs, as src/metal/metal_kernels.c lists them, in the emulator; and the
+plain C definitions that they are compared with."""
 
 import ctypes
 import functools
@@ -27,17 +27,17 @@ FILL = {np.uint8: 0xA7, np.uint16: 0x7FA7, np.uint32: 0xA7A7A7A7, np.float32: np
 
 
 class Array(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("size", ctypes.c_int)]
+    _fields_ = (("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("size", ctypes.c_int))
 
 
 class Entry(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("name", ctypes.c_char_p),
         ("headers", ctypes.c_char_p * (NHEADERS + 1)),
         ("inputs", Array * (NARRAYS + 1)),
         ("outputs", Array * (NARRAYS + 1)),
         ("parameters", ctypes.c_char_p * (NPARAMETERS + 1)),
-    ]
+    )
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Loading on Metal, launch by launch, on the emulator: the streams of either format, or BF16, to R4."""
+"""Loading on Metal, launch by launch, on the emulator: streams of either format, or BF16, to R4."""
 
 import ctypes
 import dataclasses

@@ -17,34 +17,34 @@ MLX = ["dot", "gemv", "gemv_t", "gemv_wide", "split", "fused", "nax split", "nax
 
 
 class Gpu(ctypes.Structure):
-    _fields_ = [("generation", ctypes.c_int), ("letter", ctypes.c_char), ("nax", ctypes.c_bool)]
+    _fields_ = (("generation", ctypes.c_int), ("letter", ctypes.c_char), ("nax", ctypes.c_bool))
 
 
 class Product(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         *((n, ctypes.c_int64) for n in ("m", "n", "k", "batch")),
         *((n, ctypes.c_bool) for n in ("has_bias", "x_transposed", "w_stored_kn", "is_aligned")),
-    ]
+    )
 
 
 class Items(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         *((n, ctypes.c_int64) for n in ("m", "n", "k")),
         *((n, ctypes.c_bool) for n in ("is_sorted", "is_aligned")),
-    ]
+    )
 
 
 class MlxRule(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("name", ctypes.c_int),
         *((n, ctypes.c_int) for n in ("bm", "bn", "bk", "wm", "wn", "sm", "sn", "tm", "tn")),
         *((n, ctypes.c_int) for n in ("passes", "nvecs", "nlanes", "grid_x")),
         *((n, ctypes.c_int64) for n in ("nsplits", "split_ncols")),
-    ]
+    )
 
 
 class Plan(ctypes.Structure):
-    _fields_ = [
+    _fields_ = (
         ("kernel", ctypes.c_char_p),
         ("nvalues", ctypes.c_int),
         ("values", ctypes.c_int * 6),
@@ -52,7 +52,7 @@ class Plan(ctypes.Structure):
         ("sizes", ctypes.c_int * 6),
         ("grid", ctypes.c_int * 3),
         ("threadgroup", ctypes.c_int * 3),
-    ]
+    )
 
 
 def product(x, n, has_bias=False):
@@ -203,5 +203,7 @@ class Ours:
         return self.run(plan, given, {"y_0": (len(ids), w.k)}, dtypes)["y_0"]
 
 
-ANY_SIZE = {"lhs", "rhs", "experts", "ids", "raw", "meta", "bits", "idx", "esc", "row_starts",
-            "code_starts", "esc_starts", "starts", "masks", "kept", "values", "weights"}  # fmt: skip
+ANY_SIZE = {
+    *("lhs", "rhs", "experts", "ids", "raw", "meta", "bits", "idx", "esc", "row_starts"),
+    *("code_starts", "esc_starts", "starts", "masks", "kept", "values", "weights"),
+}

@@ -33,7 +33,7 @@ def load(run, source, w, base, seed=0):
 def assert_loaded(got, want, what):
     for name in ("slices", "rows", "escapes"):
         a, b = getattr(got, name), getattr(want, name)
-        assert a.shape == b.shape and (a == b).all(), f"{what}: {name}"
+        assert np.array_equal(a, b), f"{what}: {name}"
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -1,4 +1,4 @@
-/* r4_gather_1: items that meet rows of their experts, 1 weight(s). */
+/* r4_gather_1: items that meet rows of their experts, one weight. */
 const r4_part parts[1] = {
     r4_make_part(slices_0, rows_0, escapes_0, facts_0, x, y_0),
 };

@@ -1,4 +1,4 @@
-/* r4_matvec_1: one row of x, 1 weight(s). Template: BIAS. */
+/* r4_matvec_1: one row of x, one weight. Template: BIAS. */
 const r4_part parts[1] = {
     r4_make_part(slices_0, rows_0, escapes_0, facts_0, bias_0, y_0),
 };

@@ -1,4 +1,4 @@
-/* r4_matvec_2: one row of x, 2 weight(s). Template: BIAS. */
+/* r4_matvec_2: one row of x, two weights. Template: BIAS. */
 const r4_part parts[2] = {
     r4_make_part(slices_0, rows_0, escapes_0, facts_0, bias_0, y_0),
     r4_make_part(slices_1, rows_1, escapes_1, facts_1, bias_1, y_1),

@@ -1,4 +1,4 @@
-/* r4_wide_1: 2 to 15 rows of x, 1 weight(s). Template: NV, L, BIAS. */
+/* r4_wide_1: 2 to 15 rows of x, one weight. Template: NV, L, BIAS. */
 const r4_part parts[1] = {
     r4_make_part(slices_0, rows_0, escapes_0, facts_0, bias_0, y_0),
 };

@@ -1,4 +1,4 @@
-/* r4_wide_3: 2 to 15 rows of x, 3 weight(s). Template: NV, L, BIAS. */
+/* r4_wide_3: 2 to 15 rows of x, three weights. Template: NV, L, BIAS. */
 const r4_part parts[3] = {
     r4_make_part(slices_0, rows_0, escapes_0, facts_0, bias_0, y_0),
     r4_make_part(slices_1, rows_1, escapes_1, facts_1, bias_1, y_1),
