@@ -74,7 +74,7 @@ def test_the_plain_definition():
             assert_same(multiply(x, w, Variant()), matvec_definition(x, w), f"{n} x {k}")
 
 
-@pytest.mark.parametrize("m", [1, 2, 6, 13])
+@pytest.mark.parametrize("m", [1, 2, 13])
 @pytest.mark.parametrize("bias", [False, True])
 def test_several_weights_in_a_launch(m, bias):
     """One by itself, two views of another."""
