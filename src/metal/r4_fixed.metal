@@ -93,9 +93,8 @@ METAL_FUNC void r4_count_fixed(M meta, W idx, S starts, const constant int *size
 }
 
 template <bool FIRST, class Source>
-METAL_FUNC void r4_decode_fixed(const thread Source &source, uint row, uint lane,
-                                threadgroup const uchar *table, threadgroup uchar *exponents,
-                                thread r4_sink<FIRST> &sink) {
+METAL_FUNC void r4_decode_fixed(Source source, uint row, uint lane, threadgroup const uchar *table,
+                                threadgroup uchar *exponents, thread r4_sink<FIRST> &sink) {
     const uint ncols = uint(source.sizes[0]), nrows = uint(source.sizes[1]);
     const uint nwords = uint(source.sizes[2]), nescapes = uint(source.sizes[3]);
     const uint nslices = r4_nslices(ncols);

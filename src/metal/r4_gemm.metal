@@ -59,14 +59,15 @@ METAL_FUNC void r4_gemm(const thread r4_part *parts, X x, const constant int *si
     typedef r4_tile<BM, BN, WM, WN> T;
     r4_part part;
     simdgroup_float8x8 sums[T::TM * T::TN];
+    uint tile_n = tile.x;
 
-    if (!r4_find_tile<P, BN>(parts, tile.x, part)) return;
+    if (!r4_find_tile<P, BN>(parts, tile_n, part)) return;
     r4_operands<X> operands =
-        r4_operands_of<BM, BN>(part, x, uint(sizes[1]), uint(sizes[0]), tile.y, tile.x, 0);
+        r4_operands_of<BM, BN>(part, x, uint(sizes[1]), uint(sizes[0]), tile.y, tile_n, 0);
     r4_clear<T>(sums);
     r4_add_fused<BM, BN, WM, WN, BK>(part, operands, at, staged, sums);
-    r4_store_tile<BM, BN, WM, WN, BIAS>(operands, part.taken, part.bias + tile.x * BN,
-                                        part.y + (ulong(tile.y) * BM * part.taken + tile.x * BN),
+    r4_store_tile<BM, BN, WM, WN, BIAS>(operands, part.taken, part.bias + tile_n * BN,
+                                        part.y + (ulong(tile.y) * BM * part.taken + tile_n * BN),
                                         at, sums);
 }
 
@@ -111,15 +112,16 @@ METAL_FUNC void r4_gemm_experts(const thread r4_part *parts, X x, I experts,
                                 r4_staged staged) {
     typedef r4_tile<BM, BN, WM, WN> T;
     const uint ncols = uint(sizes[0]), nx = uint(sizes[1]), nexperts = uint(sizes[2]);
+    uint tile_n = tile.x;
     r4_part part;
 
-    if (!r4_find_tile<P, BN>(parts, tile.x, part)) return;
+    if (!r4_find_tile<P, BN>(parts, tile_n, part)) return;
     experts += tile.y * BM;
     const uint nrows = min(uint(BM), nx - tile.y * BM);
     for (uint row = 0; row < nrows;) {
         const uint expert = uint(experts[row]);
         simdgroup_float8x8 sums[T::TM * T::TN];
-        r4_operands<X> operands = r4_operands_of<BM, BN>(part, x, nx, ncols, tile.y, tile.x,
+        r4_operands<X> operands = r4_operands_of<BM, BN>(part, x, nx, ncols, tile.y, tile_n,
                                                          expert < nexperts ? expert : 0);
 
         operands.row0 = row;
@@ -134,6 +136,6 @@ METAL_FUNC void r4_gemm_experts(const thread r4_part *parts, X x, I experts,
                     sums[i].thread_elements()[j] = as_type<float>(0x7fc00000u);
         r4_store_tile<BM, BN, WM, WN, false>(
             operands, part.taken, part.bias,
-            part.y + (ulong(tile.y) * BM * part.taken + tile.x * BN), at, sums);
+            part.y + (ulong(tile.y) * BM * part.taken + tile_n * BN), at, sums);
     }
 }

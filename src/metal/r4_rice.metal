@@ -107,9 +107,8 @@ METAL_FUNC r4_rice_source<B, M, W, S> r4_rice_parts(B raw, M meta, W bits, S sta
 }
 
 template <bool FIRST, class Source>
-METAL_FUNC void r4_decode_rice(const thread Source &source, uint row, uint lane,
-                               threadgroup const uchar *table, threadgroup uchar *exponents,
-                               thread r4_sink<FIRST> &sink) {
+METAL_FUNC void r4_decode_rice(Source source, uint row, uint lane, threadgroup const uchar *table,
+                               threadgroup uchar *exponents, thread r4_sink<FIRST> &sink) {
     const uint ncols = uint(source.sizes[0]), nrows = uint(source.sizes[1]);
     const uint nwords = uint(source.sizes[2]), nslices = r4_nslices(ncols);
     const uint start = source.starts[row], end = row + 1 < nrows ? source.starts[row + 1] : nwords;

@@ -141,7 +141,7 @@ METAL_FUNC r4_places<S, M, K> r4_make_places(S starts, M masks, K kept, device u
 /* Writes a row's header, and its escapes if they were kept; else returns true: they are to be
  * decoded again. */
 template <class Places>
-METAL_FUNC bool r4_begin_pass2(const thread Places &places, uint row, uint nrows, uint lane,
+METAL_FUNC bool r4_begin_pass2(Places places, uint row, uint nrows, uint lane,
                                thread r4_sink<false> &sink) {
     const uint start = places.starts[row], n = places.starts[row + 1] - start;
 
