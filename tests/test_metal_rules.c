@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "metal/metal_plan.h"
+#include "metal/metal_rules.h"
 
 static const struct metal_gpu m1 = {13, 'g', false}, m2_max = {14, 's', false};
 static const struct metal_gpu m3_max = {15, 's', false}, m4 = {16, 'g', false};
@@ -358,54 +358,6 @@ static void test_grid(void) {
                 }
 }
 
-/* ---- Launches --------------------------------------------------------------------------------
- */
-
-static void test_sharing(void) {
-    const int qkv[] = {4096, 1024, 1024}, gate_up[] = {14336, 14336}, uneven[] = {4096, 256};
-    const int narrow[] = {64, 4096};
-    struct metal_product p = shape(1, 0, 4096);
-    CHECK(metal_may_share(&m4, &p, qkv, 3), "q, k, v of one row");
-    CHECK(metal_may_share(&m4, &p, gate_up, 2), "gate, up of one row");
-    CHECK(!metal_may_share(&m4, &p, uneven, 2), "K >= 16 N for one of them");
-    p.m = 6;
-    CHECK(metal_may_share(&m4, &p, qkv, 3), "q, k, v of six rows");
-    CHECK(!metal_may_share(&m4, &p, narrow, 2), "32 lanes and 16");
-    p.m = 64;
-    CHECK(!metal_may_share(&m4, &p, qkv, 3), "split along K, each for itself");
-    CHECK(metal_may_share(&m4, &p, gate_up, 2), "gate, up of many rows");
-    CHECK(!metal_may_share(&m5_max, &p, gate_up, 2), "none are served");
-}
-
-static void test_plans(void) {
-    const int qkv[] = {4096, 1024, 1022}, one[] = {4096}, few[] = {30};
-    struct metal_plan plans[2];
-    struct metal_product p = shape(1, 0, 4096);
-    CHECK(metal_plan_matmul(&m4, &p, qkv, 3, plans) == 1, "one launch");
-    CHECK(strcmp(plans[0].kernel, "r4_matvec_3") == 0 && plans[0].grid[0] == 1536 * 32 &&
-              plans[0].threadgroup[0] == 256 && plans[0].nvalues == 1 && plans[0].values[0] == 0 &&
-              plans[0].nsizes == 1 && plans[0].sizes[0] == 4096,
-          "%s: grid %d", plans[0].kernel, plans[0].grid[0]);
-    p.m = 32;
-    CHECK(metal_plan_matmul(&m4, &p, one, 1, plans) == 2, "two launches");
-    CHECK(strcmp(plans[0].kernel, "r4_gemm_split") == 0 && plans[0].sizes[2] == 2 &&
-              plans[0].sizes[3] == 2048 && plans[0].grid[2] == 2,
-          "split in %d", plans[0].sizes[2]);
-    CHECK(strcmp(plans[1].kernel, "r4_add_splits") == 0 && plans[1].grid[0] == 4096 &&
-              plans[1].grid[1] == 32,
-          "adding: %d x %d", plans[1].grid[0], plans[1].grid[1]);
-    p = shape(1, 0, 64);
-    CHECK(metal_plan_matmul(&m4, &p, few, 1, plans) == 1 &&
-              strcmp(plans[0].kernel, "r4_matvec_short") == 0 && plans[0].grid[0] == 128,
-          "%s: grid %d", plans[0].kernel, plans[0].grid[0]);
-    p.k = 512;
-    CHECK(metal_plan_matmul(&m4, &p, few, 1, plans) == 1 &&
-              strcmp(plans[0].kernel, "r4_matvec_long") == 0 && plans[0].grid[0] == 8 * 256,
-          "%s: grid %d", plans[0].kernel, plans[0].grid[0]);
-    p = shape(64, 0, 4096);
-    CHECK(metal_plan_matmul(&m5_max, &p, one, 1, plans) == 0, "rebuilt");
-}
-
 int main(void) {
     test_gpus();
     test_one_row();
@@ -416,7 +368,5 @@ int main(void) {
     test_nax_split();
     test_gather();
     test_grid();
-    test_sharing();
-    test_plans();
     return check_end();
 }
