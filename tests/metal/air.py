@@ -15,7 +15,7 @@ import shutil
 import metallib
 import oracle
 import prepass
-from compiling import CLANG, COMMON, EMULATOR, build_runtime, emulator_text, made_from, run
+from compiling import CLANG, COMMON, EMULATOR, build_runtime, made_from, run
 from emulator import Library
 from sources import BUILD
 
@@ -200,7 +200,7 @@ def build(name, source, fma, folder):
 def compile_air(name, fma=True):
     source = oracle.sources()[name]
     own = pathlib.Path(__file__).read_text()
-    stem = f"air_{name}-{made_from(own, emulator_text(), fma, [k.name for k in source.kernels])}"
+    stem = f"air_{name}-{made_from(own, build_runtime(), fma, [k.name for k in source.kernels])}"
     library = BUILD / f"{stem}.so"
     if library.exists():
         return library

@@ -4,8 +4,10 @@ import hashlib
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 
+import counting
 import prepass
 import wheel
 from sources import BUILD, Body
@@ -14,14 +16,28 @@ HERE = pathlib.Path(__file__).resolve().parent
 EMULATOR = HERE / "emulator"
 CLANG = os.environ.get("METAL_CLANG", "clang++")
 
-COMMON = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-math-errno", "-Wall", "-Werror"]
-if platform.machine() == "x86_64":
-    COMMON += ["-mavx2", "-mfma", "-mf16c"]
+CPU = ["-mavx2", "-mfma", "-mf16c"] if platform.machine() == "x86_64" else []
+COMMON = [
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-Wall",
+    "-Werror",
+    *CPU,
+]
+# METAL_SANITIZE=1 adds clang's address and undefined sanitizers to the emulator and to kernels that
+# are not checked. Python must then begin with the sanitizers' library.
+SANITIZED = os.environ.get("METAL_SANITIZE") == "1"
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libsan"]
 # What is unusual but right in Metal.
 QUIET = ["unknown-pragmas", "unused-variable", "unused-but-set-variable", "unused-parameter",
          "duplicate-decl-specifier", "unused-function", "unused-const-variable", "pass-failed",
          "unused-local-typedef", "missing-braces", "pragma-once-outside-header"]  # fmt: skip
-KERNELS = [*COMMON, "-std=c++17", "-shared", *(f"-Wno-{w}" for w in QUIET), "-fvisibility=hidden"]
+KERNELS = [*COMMON, "-std=c++17", *(f"-Wno-{w}" for w in QUIET), "-fvisibility=hidden"]
+# Operations one by one, as each thread of a GPU makes them; rounding is a call.
+COUNTED = ["-fno-vectorize", "-fno-slp-vectorize", "-DEMULATED_ROUND=noinline", "-g0"]
 # Loads and stores as they stand in the source, each with a call before it.
 CHECKED = [
     *("-fsanitize=thread", "-fno-sanitize-link-runtime", "-fno-vectorize", "-fno-slp-vectorize"),
@@ -46,18 +62,20 @@ def made_from(*parts):
 
 def emulator_text():
     files = sorted(p for p in EMULATOR.rglob("*") if p.is_file())
-    return "".join(p.read_text() for p in files) + (HERE / "prepass.py").read_text()
+    files += [HERE / "prepass.py", HERE / "counting.py"]
+    return "".join(p.read_text() for p in files)
 
 
 def build_runtime():
     """The emulator itself, as a shared library."""
-    name = made_from(emulator_text(), COMMON, CLANG)
+    name = made_from(emulator_text(), COMMON, CLANG, SANITIZED)
     library = BUILD / f"runtime-{name}.so"
     if not library.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         sources = sorted(EMULATOR.glob("*.cpp"))
         scratch = library.with_suffix(f".{os.getpid()}")
-        run(CLANG, *COMMON, "-std=c++20", "-ffp-contract=off", "-shared", *sources, "-o", scratch)
+        flags = [*COMMON, "-std=c++20", "-ffp-contract=off", "-shared"]
+        run(CLANG, *flags, *(SANITIZERS if SANITIZED else []), *sources, "-o", scratch)
         scratch.rename(library)
     return library
 
@@ -74,10 +92,15 @@ def prepare_headers(folder, out):
 def headers():
     """MLX's headers as C++ can read them."""
     folder = BUILD / f"headers-{made_from(emulator_text(), wheel.NAME)}"
-    if not (folder / "prepared").exists():
+    if not folder.exists():
         wheel.fetch()
-        prepare_headers(wheel.WHEEL, folder)
-        (folder / "prepared").touch()
+        scratch = folder.with_suffix(f".{os.getpid()}")
+        prepare_headers(wheel.WHEEL, scratch)
+        # Another process may have been first.
+        if folder.exists():
+            shutil.rmtree(scratch)
+        else:
+            scratch.rename(folder)
     return folder
 
 
@@ -123,21 +146,46 @@ def compose(source):
     return f'#include "emulated_kernel.h"\n{source.prelude}\n{body}\n{glue(parts, entries)}'
 
 
-def compile_source(source, fma=True, checked=False):
-    """A shared library of the source's kernels."""
+def compile_source(source, fma=True, checked=False, counted=False):
+    """A shared library of the source's kernels; `checked` or `counted`, not both."""
     text = compose(source)
     flags = [*KERNELS, f"-ffp-contract={'on' if fma else 'off'}", f"-DEMULATED_FUSE={int(fma)}"]
-    flags += CHECKED if checked else []
+    if checked:
+        flags += CHECKED
+    elif counted:
+        flags += COUNTED
+    elif SANITIZED:
+        flags += SANITIZERS
     name = f"{source.name}-{made_from(text, flags, emulator_text(), wheel.NAME, CLANG)}"
     library = BUILD / f"{name}.so"
     if library.exists():
         return library
     runtime = build_runtime()
-    unit = BUILD / f"{name}.cpp"
-    unit.write_text(text)
     scratch = library.with_suffix(f".{os.getpid()}")
-    include = EMULATOR / "include"
-    run(CLANG, *flags, f"-I{include}", f"-I{headers()}", "-x", "c++", unit, "-x", "none", runtime,
-        "-o", scratch)  # fmt: skip
+    unit = scratch.with_suffix(f"{scratch.suffix}.cpp")
+    unit.write_text(text)
+    include = [f"-I{EMULATOR / 'include'}", f"-I{headers()}"]
+    if counted:
+        code = unit.with_suffix(".ll")
+        run(CLANG, *flags, *include, "-S", "-emit-llvm", "-x", "c++", unit, "-o", code)
+        code.write_text(counting.instrument(code.read_text()))
+        run(CLANG, "-O1", "-fPIC", *CPU, "-shared", code, runtime, "-o", scratch)
+        code.unlink()
+    else:
+        run(
+            CLANG,
+            *flags,
+            "-shared",
+            *include,
+            "-x",
+            "c++",
+            unit,
+            "-x",
+            "none",
+            runtime,
+            "-o",
+            scratch,
+        )
+    unit.unlink()
     scratch.rename(library)
     return library

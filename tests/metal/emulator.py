@@ -4,7 +4,7 @@ import ctypes
 import dataclasses
 
 import numpy as np
-from compiling import build_runtime, compile_source
+from compiling import SANITIZED, build_runtime, compile_source
 from sources import Body, Kernel, Source
 
 __all__ = ["Body", "EmulationError", "Kernel", "Source", "compile_kernels"]
@@ -163,6 +163,9 @@ class Library:
 
 def guarded(array):
     """A copy of the bytes, with nothing that a kernel may touch within a page of them."""
+    if SANITIZED:
+        # A block of its own, around which the sanitizer watches.
+        return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8).copy()
     gap = 4096
     room = np.zeros(array.nbytes + 2 * gap + 64, np.uint8)
     start = gap + -(room.ctypes.data + gap) % 64
@@ -171,5 +174,6 @@ def guarded(array):
     return copy
 
 
-def compile_kernels(source, fma=True, checked=False):
-    return Library(compile_source(source, fma, checked))
+def compile_kernels(source, fma=True, checked=False, counted=False):
+    """A library of a source's kernels. `checked` watches memory, `counted` counts operations."""
+    return Library(compile_source(source, fma, checked, counted))

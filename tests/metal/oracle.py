@@ -82,6 +82,6 @@ def sources():
 
 
 @functools.cache
-def library(name, fma=True, checked=False):
+def library(name, fma=True, checked=False, counted=False):
     """Kernels of MLX: `gemv`, `fused`, `splitk` or `gather`."""
-    return compile_kernels(sources()[name], fma, checked)
+    return compile_kernels(sources()[name], fma, checked, counted)

@@ -23,9 +23,9 @@ class Mlx:
         self._libraries = libraries or {}
         self.reports = []
 
-    def _launch(self, library, name, buffers, groups, threadgroup, **more):
+    def _launch(self, library, name, buffers, groups, threadgroup, grid=None, **more):
         found = self._libraries.get(library) or oracle.library(library, self._fma, self._checked)
-        grid = tuple(g * t for g, t in zip(groups, threadgroup, strict=True))
+        grid = grid or tuple(g * t for g, t in zip(groups, threadgroup, strict=True))
         if isinstance(buffers, dict):
             buffers = {**dict.fromkeys(range(31)), **buffers}
         report = found.launch(name, buffers, grid, threadgroup, **{**self._options, **more})
@@ -121,7 +121,7 @@ class Mlx:
         if bias is not None:
             buffers += [bias, ints(0), ints(1), floats(1), floats(1)]
             name = "accumulate_bias"
-        self._launch("splitk", name, buffers, (n, m, 1), (1, 1, 1))
+        self._launch("splitk", name, buffers, (), (32, 8, 1), grid=(n, m, 1))
         return out
 
     def gather_rhs(self, x, w, experts):

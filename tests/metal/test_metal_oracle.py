@@ -11,6 +11,7 @@ import orders
 import products
 import pytest
 from agreement import DOT_ORDERS, MATRIX_ORDERS, Variant, assert_same, compare, differing, variants
+from costs import costs
 from products import Mlx
 
 # Sums of these stay where a fused product and sum has the bits of two roundings.
@@ -230,3 +231,26 @@ def test_findings_in_mlx():
     run.split(x, w)
     run.wide(x[:7], w)
     assert all(not report.findings for report in run.reports)
+
+
+def costs_of(multiply, library, nweights):
+    counted = Mlx(libraries={library: oracle.library(library, counted=True)})
+    checked = Mlx(checked=True)
+    for run in (counted, checked):
+        multiply(run)
+    return costs(counted.reports, checked.reports, nweights)
+
+
+def test_costs_of_mlx():
+    """A matvec reads each weight once and multiplies it once."""
+    x, w = operands.operands(operands.normal, 1, 512, 2048)
+    found = costs_of(lambda run: run.gemv(x, w), "gemv", w.size)
+    assert found.loads[0] == 2
+    assert found.loads[1] == 0.5  # x, for four rows at a time
+    assert found.stores[3] * 2048 == 2
+    assert 1 < found.float_ops < 1.1
+    assert found.threadgroup_loads == found.threadgroup_stores == 0
+    x, w = operands.operands(operands.normal, 64, 64, 512)
+    found = costs_of(lambda run: run.fused(x, w, (64, 64, 16, 2, 2)), "fused", w.size)
+    assert found.loads[0] == found.loads[1] == 2
+    assert found.threadgroup_stores == 4

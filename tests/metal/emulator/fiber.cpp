@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#endif
 
 extern "C" void emulator_switch(void **save, void *resume);
 
@@ -31,7 +34,8 @@ emulator_switch:
     popq %r12
     popq %rbx
     popq %rbp
-    ret
+    popq %rcx
+    jmp *%rcx
     .size emulator_switch, .-emulator_switch
 )");
 
@@ -126,6 +130,13 @@ void Fibers::enter(unsigned i) {
 
 void Fibers::leave() {
     emulator_switch(&saved_[running_], outside_);
+}
+
+void Fibers::forget() {
+#if __has_feature(address_sanitizer)
+    for (char *stack : stacks_)
+        __asan_unpoison_memory_region(stack, STACK);
+#endif
 }
 
 const char *Fibers::low(unsigned i) const {

@@ -20,6 +20,9 @@ class Fibers {
     // From inside a fiber: back to where enter() was called.
     void leave();
 
+    // After fibers that were left for good: sanitizers still guard what was on their stacks.
+    void forget();
+
     // The stack of fiber i, as [low, high).
     const char *low(unsigned i) const;
     const char *high(unsigned i) const;

@@ -182,6 +182,7 @@ extern "C" int emulator_launch(const emulator::Launch *launch, emulator::Result 
     state.launch = *launch;
     state.options = launch->options;
     running.result = result;
+    if (running.failed) running.fibers.forget();
     running.failed = false;
     running.arrays.clear();
     if (!check_launch()) return 1;

@@ -66,7 +66,8 @@ const char *file_name(const char *path) {
 }
 
 bool same_site(const Site &a, const Site &b) {
-    return a.line == b.line && a.column == b.column && !strcmp(a.file, b.file);
+    return a.line == b.line && a.column == b.column &&
+           (a.file == b.file || !strcmp(a.file, b.file));
 }
 
 static void wait_for(Wait what, const Site &site) {
@@ -237,3 +238,10 @@ uint32_t atomic(AtomicOp op, const volatile void *object, uint32_t operand, bool
 }
 
 } // namespace emulator
+
+extern "C" void emulated_count(uint32_t floats, uint32_t integers, uint32_t others) {
+    emulator::Counts &counts = emulator::running.result->counts;
+    counts.float_ops += floats;
+    counts.int_ops += integers;
+    counts.other_ops += others;
+}

@@ -15,6 +15,11 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 
+// An attribute of the function that rounds to bfloat.
+#ifndef EMULATED_ROUND
+#define EMULATED_ROUND always_inline
+#endif
+
 namespace metal {
 
 template <typename To, typename From> constexpr To as_type(From from) {
@@ -41,7 +46,7 @@ struct bfloat {
     bfloat &operator/=(bfloat b) { return *this = bfloat(float(*this) / float(b)); }
 
   private:
-    static constexpr uint16_t round(float value) {
+    __attribute__((EMULATED_ROUND)) static constexpr uint16_t round(float value) {
         uint32_t word = as_type<uint32_t>(value);
         if ((word & 0x7FFFFFFF) > 0x7F800000) return 0x7FC0;
         return uint16_t((word + 0x7FFF + (word >> 16 & 1)) >> 16);
