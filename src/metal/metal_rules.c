@@ -263,5 +263,5 @@ struct metal_tile metal_tile_for(int64_t nrows) {
 
     if (nrows <= 16) return (struct metal_tile){16, 32, 1, 2};
     if (nrows <= 32 || (rest > 0 && rest <= 32)) return (struct metal_tile){32, 64, 2, 2};
-    return (struct metal_tile){64, 32, 2, 2};
+    return (struct metal_tile){64, 64, 2, 2};
 }

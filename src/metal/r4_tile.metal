@@ -4,15 +4,14 @@
  * An output is one float32 accumulator that takes 8 columns after the other, x as the left matrix
  * and W as the right one, both widened to float32. Which columns come when is told by ranges.
  *
- * Split: a threadgroup of WM x WN simdgroups for BM rows of x and BN rows of W. It goes over W
- * slice by slice: 128 columns of W are unpacked to threadgroup memory, 128 of x copied beside them.
- * Each simdgroup unpacks BN / (WM WN) whole rows, two slices' bytes of which it loads together,
- * ahead of their use.
+ * Split: a threadgroup of WM x WN simdgroups for BM rows of x and BN rows of W. It goes over W in
+ * steps of 64 columns, half a slice, which are unpacked to threadgroup memory, x copied beside
+ * them. Each simdgroup unpacks BN / (WM WN) whole rows, two at a time, as 16 lanes of the layout
+ * have all of a step. Of two slices the bytes are loaded together, ahead of their use.
  */
 
-enum {
-    R4_TILE_LD = R4_SLICE_NCOLS + 8
-}; /* 16 bytes more than a row, so that rows differ in banks */
+/* 16 bytes more than a row, so that rows differ in banks. */
+constant constexpr uint R4_STEP_NCOLS = 64, R4_TILE_LD = R4_STEP_NCOLS + 8;
 
 template <int BM, int BN, int WM, int WN> struct r4_tile {
     enum {
@@ -54,59 +53,67 @@ METAL_FUNC uint r4_tile_row(thread const r4_tile_rows &rows, r4_place at, uint i
     return rows.first + min(at.simd * T::MINE + i, rows.nrows - 1);
 }
 
+/* What this lane unpacks of two slices: of rows 2 j + lane / 16, number 2 j for the first step of a
+ * slice, 2 j + 1 for the second. */
 template <class T>
 METAL_FUNC void r4_hold_twos(const thread r4_part &part, thread const r4_tile_rows &rows,
                              r4_place at, uint slice, thread r4_two *twos) {
     R4_UNROLL
     for (uint i = 0; i < T::MINE; i++) {
-        const device uint *row = r4_row_at(part.slices, r4_tile_row<T>(rows, at, i), rows.nslices);
-        twos[i] = r4_read_two(row, slice & ~1u, rows.nslices, at.lane);
+        uint mine = r4_tile_row<T>(rows, at, (i & ~1u) + at.lane / 16);
+        const device uint *row = r4_row_at(part.slices, mine, rows.nslices);
+        twos[i] = r4_read_two(row, slice & ~1u, rows.nslices, at.lane % 16 + 16 * (i & 1));
     }
+}
+
+METAL_FUNC uint r4_escape_step(uint escape) {
+    return escape >> 14;
 }
 
 /* Lane i of a simdgroup keeps the escapes of its row i. */
 template <class T>
 METAL_FUNC r4_cursor r4_hold_escapes(const thread r4_part &part, thread const r4_tile_rows &rows,
-                                     r4_place at, uint slice) {
+                                     r4_place at, uint step) {
     r4_cursor escapes = {0, 0, ~0u};
     if (at.lane >= T::MINE) return escapes;
     escapes = r4_first_escape(part.rows, part.escapes, r4_tile_row<T>(rows, at, at.lane));
-    r4_seek_slice(slice, part.escapes, escapes);
+    while (escapes.next < escapes.end && r4_escape_step(escapes.escape) < step)
+        r4_next_escape(part.escapes, escapes);
     return escapes;
 }
 
-/* Unpacks one slice of this simdgroup's rows. */
-template <class T>
-METAL_FUNC void r4_stage_weights(const thread r4_part &part, thread const r4_tile_rows &rows,
-                                 r4_place at, uint slice, const thread r4_two *twos,
-                                 thread r4_cursor &escapes, threadgroup bfloat *ws) {
+/* Unpacks one step of this simdgroup's rows, the first of its slice or the SECOND. */
+template <class T, uint SECOND>
+METAL_FUNC void r4_stage_weights(const thread r4_part &part, uint bases, r4_place at, uint slice,
+                                 const thread r4_two *twos, thread r4_cursor &escapes,
+                                 threadgroup bfloat *ws) {
+    threadgroup bfloat *rows = ws + at.simd * T::MINE * R4_TILE_LD;
+    threadgroup bfloat *to = rows + at.lane / 16 * R4_TILE_LD + R4_LANE_NCOLS * (at.lane % 16);
     R4_UNROLL
-    for (uint i = 0; i < T::MINE; i++) {
+    for (uint i = SECOND; i < T::MINE; i += 2) {
         r4_two two = twos[i];
-        uint2 pairs = slice & 1 ? r4_unpack_second(two.raw1, two.codes, rows.bases)
-                                : r4_unpack(two.raw0, two.codes, rows.bases);
-        threadgroup bfloat *to = ws + (at.simd * T::MINE + i) * R4_TILE_LD;
-        *(threadgroup uint2 *)(to + R4_LANE_NCOLS * at.lane) = pairs;
+        uint2 pairs = slice & 1 ? r4_unpack_second(two.raw1, two.codes, bases)
+                                : r4_unpack(two.raw0, two.codes, bases);
+        *(threadgroup uint2 *)(to + (i - SECOND) * R4_TILE_LD) = pairs;
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
-    while (r4_escape_slice(escapes.escape) == slice) {
-        threadgroup ushort *row =
-            (threadgroup ushort *)(ws + (at.simd * T::MINE + at.lane) * R4_TILE_LD);
-        uint column = escapes.escape >> 8 & (R4_SLICE_NCOLS - 1);
+    while (r4_escape_step(escapes.escape) == 2 * slice + SECOND) {
+        threadgroup ushort *row = (threadgroup ushort *)(rows + at.lane * R4_TILE_LD);
+        uint column = escapes.escape >> 8 & (R4_STEP_NCOLS - 1);
         row[column] = ushort((row[column] & 0x807f) | (escapes.escape & 0xff) << 7);
         r4_next_escape(part.escapes, escapes);
     }
 }
 
-/* Copies a slice of nrows rows of x; 0 in missing rows and columns. */
+/* Copies nrows rows of x from column0 on; 0 in missing rows and columns. */
 template <class T, int BM, class X>
-METAL_FUNC void r4_stage_x(X x, uint nrows, uint ncols, uint slice, r4_place at,
+METAL_FUNC void r4_stage_x(X x, uint nrows, uint ncols, uint column0, r4_place at,
                            threadgroup bfloat *xs) {
     const uint thread_index = at.simd * 32 + at.lane;
-    const uint column = slice * R4_SLICE_NCOLS + R4_LANE_NCOLS * (thread_index % 32);
+    const uint within = R4_LANE_NCOLS * (thread_index % 16), column = column0 + within;
 
-    for (uint row = thread_index / 32; row < BM; row += T::NSIMDS) {
-        threadgroup bfloat *to = xs + row * R4_TILE_LD + R4_LANE_NCOLS * (thread_index % 32);
+    for (uint row = thread_index / 16; row < BM; row += 2 * T::NSIMDS) {
+        threadgroup bfloat *to = xs + row * R4_TILE_LD + within;
         const uint there = row < nrows ? min(ncols - min(ncols, column), uint(R4_LANE_NCOLS)) : 0;
         X from = x + (ulong(row) * ncols + column);
         if (there == R4_LANE_NCOLS) {
@@ -124,7 +131,7 @@ METAL_FUNC void r4_stage_x(X x, uint nrows, uint ncols, uint slice, r4_place at,
 /* ---- Products --------------------------------------------------------------------------------
  */
 
-/* Columns column0 .. column1 of the staged slice, multiples of 8. Matrices none of whose rows is in
+/* Columns column0 .. column1 of the staged step, multiples of 8. Matrices none of whose rows is in
  * row0 .. row1 of the tile are left out. */
 template <class T, int WN>
 METAL_FUNC void r4_multiply(r4_staged staged, uint column0, uint column1, uint row0, uint row1,
@@ -171,6 +178,26 @@ template <class X> struct r4_operands {
     r4_tile_rows rows;
 };
 
+/* One step of a slice, as far as it has columns of column0 .. column1. */
+template <class T, int BM, int WN, uint SECOND, class X>
+METAL_FUNC void r4_add_step(const thread r4_part &part, thread const r4_operands<X> &operands,
+                            uint column0, uint column1, uint slice, r4_place at, r4_staged staged,
+                            thread r4_two *twos, thread r4_cursor &escapes,
+                            thread simdgroup_float8x8 *sums) {
+    const uint start = slice * R4_SLICE_NCOLS + SECOND * R4_STEP_NCOLS;
+
+    if (start >= column1 || start + R4_STEP_NCOLS <= column0) return;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    r4_stage_weights<T, SECOND>(part, operands.rows.bases, at, slice, twos, escapes, staged.ws);
+    r4_stage_x<T, BM>(operands.x, operands.nx, operands.ncols, start, at, staged.xs);
+    if (SECOND && (slice & 1) && start + R4_STEP_NCOLS < column1)
+        r4_hold_twos<T>(part, operands.rows, at, slice + 1, twos);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    r4_multiply<T, WN>(staged, max(column0, start) - start,
+                       min(column1 - start, uint(R4_STEP_NCOLS)), operands.row0, operands.row1, at,
+                       sums);
+}
+
 /* Adds columns column0 .. column1, multiples of 8, in ascending order. Column K and those behind it
  * are 0 in x. All threads of the threadgroup come here. */
 template <int BM, int BN, int WM, int WN, class X>
@@ -183,19 +210,13 @@ METAL_FUNC void r4_add_range(const thread r4_part &part, thread const r4_operand
     r4_cursor escapes;
 
     if (column0 >= column1) return;
-    escapes = r4_hold_escapes<T>(part, operands.rows, at, first);
+    escapes = r4_hold_escapes<T>(part, operands.rows, at, column0 / R4_STEP_NCOLS);
     r4_hold_twos<T>(part, operands.rows, at, first, twos);
     for (uint slice = first; slice * R4_SLICE_NCOLS < column1; slice++) {
-        const uint start = slice * R4_SLICE_NCOLS;
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        r4_stage_weights<T>(part, operands.rows, at, slice, twos, escapes, staged.ws);
-        r4_stage_x<T, BM>(operands.x, operands.nx, operands.ncols, slice, at, staged.xs);
-        if ((slice & 1) && (slice + 1) * R4_SLICE_NCOLS < column1)
-            r4_hold_twos<T>(part, operands.rows, at, slice + 1, twos);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        r4_multiply<T, WN>(staged, max(column0, start) - start,
-                           min(column1 - start, uint(R4_SLICE_NCOLS)), operands.row0, operands.row1,
-                           at, sums);
+        r4_add_step<T, BM, WN, 0>(part, operands, column0, column1, slice, at, staged, twos,
+                                  escapes, sums);
+        r4_add_step<T, BM, WN, 1>(part, operands, column0, column1, slice, at, staged, twos,
+                                  escapes, sums);
     }
 }
 

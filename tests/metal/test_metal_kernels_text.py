@@ -11,7 +11,7 @@ from sources import BUILD, ROOT
 
 METAL = ROOT / "src/metal"
 OPENCL = ROOT / "tests/metal/metal_as_opencl.h"
-LARGEST = {"BIAS": True, "BM": 64, "BN": 32, "WM": 2, "WN": 2, "BK": 32, "NV": 5, "L": 16}
+LARGEST = {"BIAS": True, "BM": 64, "BN": 64, "WM": 2, "WN": 2, "BK": 32, "NV": 5, "L": 16}
 OTHER = {"BIAS": False, "BM": 32, "BN": 64, "WM": 2, "WN": 2, "BK": 16, "NV": 2, "L": 32}
 SMALLEST = {"BIAS": False, "BM": 16, "BN": 32, "WM": 1, "WN": 2, "BK": 16, "NV": 2, "L": 32}
 ATTRIBUTES = {
@@ -130,7 +130,7 @@ def test_threadgroup_memory_is_within_its_limit(parameters):
         nbytes = 0
         for kind, extent in re.findall(r"^threadgroup (\w+) \w+\[(.*)\];", body_of(name), re.M):
             for word, value in {
-                **parameters, "R4_TILE_LD": 136, "R4_LONG_NSUMS": 32, "R4_SCAN_NTHREADS": 1024,
+                **parameters, "R4_TILE_LD": 72, "R4_LONG_NSUMS": 32, "R4_SCAN_NTHREADS": 1024,
                 "R4_LOAD_NSIMDS": 8, "R4_SLICE_NCOLS": 128,
             }.items():  # fmt: skip
                 extent = re.sub(rf"\b{word}\b", str(value), extent)

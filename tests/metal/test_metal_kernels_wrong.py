@@ -49,8 +49,7 @@ FEW, MANY, SPLIT = (5, 64, 2052), (17, 130, 116), (40, 40, 600)
         (FEW, (WIDE, "uint i = 0; i < R4_NCHUNKS; i++)\n                block",
                "uint i = R4_NCHUNKS; i-- > 0;)\n                block")),
         (MANY, (GEMM, "r4_add_fused<BM, BN, WM, WN, BK>", "r4_add_fused<BM, BN, WM, WN, 16>")),
-        (MANY, (TILE, "escapes = r4_hold_escapes<T>(part, operands.rows, at, first);",
-                "escapes = {0, 0, ~0u};")),
+        (MANY, (TILE, "if (at.lane >= T::MINE) return escapes;", "return escapes;")),
         (SPLIT, (GEMM, "(tile.z + 1) * length", "(tile.z + 1) * length - 8")),
     ],
 )  # fmt: skip
