@@ -1,4 +1,4 @@
-# Writes texts as a C source: gpu_source_names and gpu_source_texts of src/cuda/gpu_driver.h.
+# Writes texts as a C source that defines `const struct gpu_sources gpu_sources` (src/cuda/gpu_driver.h).
 #
 #   cmake -DROOT=src -DOUT=gpu_sources.c -P embed.cmake FILE...     files relative to ROOT
 #
@@ -27,9 +27,10 @@ file(WRITE "${OUT}" "/* Made by cmake/embed.cmake. */
 #include \"cuda/gpu_driver.h\"
 
 ${definitions}
-const char *const gpu_source_names[] = {
+static const char *const names[] = {
 ${names}    0};
-const char *const gpu_source_texts[] = {
+static const char *const texts[] = {
 ${texts}    0};
-const int gpu_nsources = ${n};
+extern const struct gpu_sources gpu_sources;
+const struct gpu_sources gpu_sources = {names, texts, ${n}};
 ")

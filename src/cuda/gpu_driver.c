@@ -101,9 +101,9 @@ int gpu_compiler_version(int *major, int *minor) {
     return find_compiler(&c) == 0 && c.version(major, minor) == 0;
 }
 
-static const char *find_source(const char *file) {
-    for (int i = 0; i < gpu_nsources; i++) {
-        if (strcmp(gpu_source_names[i], file) == 0) return gpu_source_texts[i];
+static const char *find_source(const struct gpu_sources *sources, const char *file) {
+    for (int i = 0; i < sources->count; i++) {
+        if (strcmp(sources->names[i], file) == 0) return sources->texts[i];
     }
     return NULL;
 }
@@ -121,9 +121,9 @@ static int say_log(const struct compiler *c, void *program, const char *file,
     return -1;
 }
 
-int gpu_compile(const char *file, const char *define, int major, int minor, char **image,
-                size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]) {
-    const char *source = find_source(file);
+int gpu_compile(const struct gpu_sources *sources, const char *file, const char *define, int major,
+                int minor, char **image, size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]) {
+    const char *source = find_source(sources, file);
     char target[64], defined[64];
     const char *options[] = {target, "--std=c++17", "--fmad=false", defined};
     void *program = NULL;
@@ -137,7 +137,7 @@ int gpu_compile(const char *file, const char *define, int major, int minor, char
     snprintf(target, sizeof target, "--gpu-architecture=sm_%d%d%s", major, minor,
              major >= 9 ? "a" : "");
     snprintf(defined, sizeof defined, "-D%s", define ? define : "");
-    if (c.create(&program, source, file, gpu_nsources, gpu_source_texts, gpu_source_names))
+    if (c.create(&program, source, file, sources->count, sources->texts, sources->names))
         return say(message, file, "NVIDIA's run-time compiler makes no program");
     if (c.compile(program, define ? 4 : 3, options)) {
         say_log(&c, program, file, message);

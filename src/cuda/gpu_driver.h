@@ -20,18 +20,20 @@ struct gpu_facts {
 /* Facts of a CUDA device. Returns 0, or -1 with a sentence in `message`. */
 int gpu_query(int device, struct gpu_facts *facts, char message[GPU_MESSAGE_NBYTES]);
 
-/* Compiles one of the embedded sources, such as "cuda/r4_matvec.cu", with `define` ("NAME=VALUE",
- * or NULL), for a compute capability. *image is malloc'd machine code. Returns 0, or -1 with a
- * sentence in `message`. */
-int gpu_compile(const char *file, const char *define, int major, int minor, char **image,
-                size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]);
+/* Device code: names as in #include, and texts. */
+struct gpu_sources {
+    const char *const *names, *const *texts;
+    int count;
+};
+
+/* Compiles one of the sources, such as "cuda/r4_matvec.cu", with `define` ("NAME=VALUE", or NULL),
+ * for a compute capability. *image is malloc'd machine code. Returns 0, or -1 with a sentence in
+ * `message`. */
+int gpu_compile(const struct gpu_sources *sources, const char *file, const char *define, int major,
+                int minor, char **image, size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]);
 
 /* The version of the compiler, as in 13.0; 0 where there is none. */
 int gpu_compiler_version(int *major, int *minor);
-
-/* Sources that the build embeds: names as in #include, NULL behind the last. */
-extern const char *const gpu_source_names[], *const gpu_source_texts[];
-extern const int gpu_nsources;
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
  *   bytes(cursor, row_nbytes), header(cursor), escapes(cursor), bases(cursor)   of its weight
  *   nstaged(), x_row(i)   the rows of x that the block stages
  *   staged(cursor)     which of them this row takes
+ *   prepare(start), finish4(x, column), finish1(x, column)   as in r4_raw_x
  *   put(cursor, lane, sum)
  *
  * A warp asks only when it changes rows.
@@ -65,6 +66,15 @@ static __device__ __forceinline__ void r4_patch_group(const unsigned *escapes, u
 
 enum { R4_NHELD = 4 };
 
+/* x is staged as it is. Others may compute something first, and have then to call start()
+ * themselves and return true; and change four BF16 from `column` on, or one, before they are
+ * staged. */
+struct r4_raw_x {
+    template <class Start> __device__ bool prepare(Start) const { return false; }
+    __device__ uint2 finish4(uint2 x, unsigned) const { return x; }
+    __device__ unsigned finish1(unsigned x, unsigned) const { return x; }
+};
+
 /* Where a thread is: it takes a piece of every row of x, then the next pieces. */
 struct r4_place {
     unsigned row, column;
@@ -112,6 +122,8 @@ static __device__ __forceinline__ void r4_stage_x(const Rows &rows, unsigned nco
         if (at.row == 0 && at.column == mine) start();
 #pragma unroll
         for (unsigned i = 0; i < R4_NHELD; i++) {
+            if (there[i] && width == 4) held[i] = rows.finish4(held[i], at.column);
+            if (there[i] && width == 1) held[i].x = rows.finish1(held[i].x, at.column);
             r4_put_x(to + 4 * (at.row * npositions + at.column), held[i],
                      width == 4 && at.column < npositions, width == 1 && at.column < npositions);
             r4_step(at, nstaged, step);
@@ -209,12 +221,16 @@ static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned nc
     r4_escapes header = {0, 0, 0, 0, 0};
     unsigned slot = 0;
 
-    r4_stage_x(rows, ncols, per_lane, npositions, (unsigned)__cvta_generic_to_shared(xs), [&] {
+    auto start = [&] {
         if (rows.has(at)) header = rows.header(at);
         r4_begin_row(rows, nslices, lane, copies);
 #pragma unroll
         for (int i = 0; i < R4_NSTAGES - 1; i++)
             r4_copy_span(rows, nslices, ring, lane, copies);
+    };
+    const bool has_started = rows.prepare(start);
+    r4_stage_x(rows, ncols, per_lane, npositions, (unsigned)__cvta_generic_to_shared(xs), [&] {
+        if (!has_started) start();
     });
     __syncthreads();
 

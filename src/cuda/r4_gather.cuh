@@ -19,7 +19,7 @@ struct r4_item {
 
 enum { R4_NO_EXPERT = ~0u };
 
-template <int P> struct r4_expert_rows {
+template <int P> struct r4_expert_rows : r4_raw_x {
     r4_part parts[P];
     const unsigned short *x;
     unsigned ncols, nrows; /* nrows: of an item */

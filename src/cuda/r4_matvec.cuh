@@ -10,7 +10,7 @@
 #include "cuda/r4_engine.cuh"
 #include "cuda/r4_parts.cuh"
 
-template <int P> struct r4_plain_rows {
+template <int P> struct r4_plain_rows : r4_raw_x {
     r4_part parts[P];
     const unsigned short *x;
     unsigned stride, nrows; /* of all parts */

@@ -19,6 +19,16 @@
     const unsigned char *slices##I, const r4_row *rows##I, const unsigned *escapes##I,
 #define R4_PART_OUT(I) unsigned short *y##I,
 
+/* Where x is to be normalized, R4_NORMED 1: what that takes comes last of the arrays that are read
+ * and last of the numbers. */
+#if R4_NORMED
+#define R4_NORM_ARRAY const unsigned short *norm,
+#define R4_NORM_NUMBER , float eps
+#else
+#define R4_NORM_ARRAY
+#define R4_NORM_NUMBER
+#endif
+
 /* Rows row0 .. row0 + taken of a weight, or of every expert's block_nrows. */
 struct r4_part {
     const unsigned char *slices;

@@ -10,10 +10,23 @@ namespace binade {
 
 namespace {
 
-// The elements that a lane of MLX's gemv takes at once: by K, and by where x begins, as MLX copies
-// an x that is not packed to a place of its own.
-int mlx_per_lane(const mx::array &x, int cols) {
-    bool is_copied = !x.flags().row_contiguous || (x.ndim() == 2 && x.strides(0) != cols);
+// Whether MLX copies x, of one row or of items of one row, before it multiplies: then x begins at a
+// place of its own.
+bool mlx_copies_row(const mx::array &x) {
+    if (!x.flags().row_contiguous) return true;
+    return x.ndim() == 2 && x.strides(0) != x.shape(1) && x.strides(0) != 1;
+}
+
+bool mlx_copies_items(const mx::array &x) {
+    if (x.flags().row_contiguous) return false;
+    for (int d = 0; d + 3 < static_cast<int>(x.ndim()); d++)
+        if (x.strides(d + 1) * x.shape(d) != x.strides(d)) return true;
+    return x.strides(-1) != 1 || (x.strides(-2) != x.shape(-1) && x.strides(-2) != 1);
+}
+
+// The elements that a lane of MLX's gemv takes at once: by K, and by where x begins.
+int mlx_per_lane(const mx::array &x, bool is_copied) {
+    int cols = x.shape(-1);
     int64_t offset = is_copied ? 0 : x.offset();
     if (cols % 128 == 0 && offset % 8 == 0) return 4;
     if (cols % 64 == 0 && offset % 4 == 0) return 2;
@@ -42,14 +55,19 @@ struct Kernel {
     const char *entry, *name;
 };
 
-const Kernel &matvec_kernel(CudaEpilogue epilogue, size_t nparts) {
+const Kernel &matvec_kernel(CudaEpilogue epilogue, size_t nparts, bool is_normed) {
     static const Kernel plain[] = {{"binade_r4_matvec_1", "matvec_1"},
                                    {"binade_r4_matvec_2", "matvec_2"},
                                    {"binade_r4_matvec_3", "matvec_3"}};
+    static const Kernel normed[] = {{"binade_r4_matvec_normed_1", "matvec_normed_1"},
+                                    {"binade_r4_matvec_normed_2", "matvec_normed_2"},
+                                    {"binade_r4_matvec_normed_3", "matvec_normed_3"}};
     static const Kernel added{"binade_r4_matvec_added", "matvec_added"};
-    static const Kernel gated{"binade_r4_matvec_gated", "matvec_gated"};
+    static const Kernel gated[] = {{"binade_r4_matvec_gated", "matvec_gated"},
+                                   {"binade_r4_matvec_gated_normed", "matvec_gated_normed"}};
     if (epilogue == CudaEpilogue::added) return added;
-    return epilogue == CudaEpilogue::gated ? gated : plain[nparts - 1];
+    if (epilogue == CudaEpilogue::gated) return gated[is_normed];
+    return is_normed ? normed[nparts - 1] : plain[nparts - 1];
 }
 
 const Kernel &gather_kernel(CudaEpilogue epilogue, size_t nparts) {
@@ -84,9 +102,10 @@ void count(const char *operation, const char *kernel, int nrows,
 
 void CudaMatvec::eval_gpu(const Arrays &inputs, Arrays &outputs) {
     const auto &x = inputs[0];
-    int cols = parts_[0].cols, n = mlx_per_lane(x, cols), per_lane = layout_per_lane(parts_[0]);
+    int cols = parts_[0].cols, n = mlx_per_lane(x, mlx_copies_row(x));
+    int per_lane = layout_per_lane(parts_[0]);
     size_t nrows = 0, nparts = parts_.size();
-    bool is_fused = epilogue_ != CudaEpilogue::none;
+    size_t nothers = 1 + (epilogue_ != CudaEpilogue::none) + eps_.has_value();
     Scalars scalars{cols, per_lane};
     r4_grid grid;
 
@@ -97,15 +116,15 @@ void CudaMatvec::eval_gpu(const Arrays &inputs, Arrays &outputs) {
         nrows += static_cast<size_t>(p.rows);
         scalars.insert(scalars.end(), {p.row0, p.rows, p.base});
     }
+    if (eps_) scalars.push_back(*eps_);
     if (n == per_lane && is_aligned(x) &&
         r4_matvec_grid(&cuda_device(stream()), static_cast<unsigned>(cols), nrows, &grid)) {
-        const auto &kernel = matvec_kernel(epilogue_, nparts);
-        cuda_run({kernel.entry, scalars, grid}, stream(), arrays_first(inputs, is_fused ? 2 : 1),
-                 outputs);
+        const auto &kernel = matvec_kernel(epilogue_, nparts, eps_.has_value());
+        cuda_run({kernel.entry, scalars, grid}, stream(), arrays_first(inputs, nothers), outputs);
         count("matmul", kernel.name, 1, parts_);
         return;
     }
-    if (is_fused) refuse_place("r4_matmul");
+    if (nothers > 1) refuse_place("r4_matmul");
     for (size_t i = 0; i < nparts; i++) {
         const auto &p = parts_[i];
         auto arrays = inputs.begin() + 1 + static_cast<std::ptrdiff_t>(3 * i);
@@ -132,7 +151,7 @@ void CudaGather::eval_gpu(const Arrays &inputs, Arrays &outputs) {
         scalars.insert(scalars.end(), {p.row0, p.rows, p.block_rows, p.base});
     }
     if (is_gated) taken /= 2; // a gate and an up go together
-    int n = mlx_per_lane(x, cols);
+    int n = mlx_per_lane(x, mlx_copies_items(x));
     if (n == per_lane && is_aligned(x) &&
         r4_gather_grid(&cuda_device(stream()), static_cast<unsigned>(cols),
                        static_cast<size_t>(nitems), taken, &grid)) {

@@ -10,6 +10,8 @@
 #include "cuda/gpu_driver.h"
 #include "mlx/backend/cuda/cuda.h"
 
+extern "C" const gpu_sources gpu_sources; // cmake/embed.cmake makes them
+
 namespace binade {
 
 namespace {
@@ -23,6 +25,10 @@ const std::map<std::string, Entry> entries{
     {"binade_r4_matvec_1", {"cuda/r4_matvec.cu", "R4_NPARTS=1"}},
     {"binade_r4_matvec_2", {"cuda/r4_matvec.cu", "R4_NPARTS=2"}},
     {"binade_r4_matvec_3", {"cuda/r4_matvec.cu", "R4_NPARTS=3"}},
+    {"binade_r4_matvec_normed_1", {"cuda/r4_matvec_normed.cu", "R4_NPARTS=1"}},
+    {"binade_r4_matvec_normed_2", {"cuda/r4_matvec_normed.cu", "R4_NPARTS=2"}},
+    {"binade_r4_matvec_normed_3", {"cuda/r4_matvec_normed.cu", "R4_NPARTS=3"}},
+    {"binade_r4_matvec_gated_normed", {"cuda/r4_gated_normed.cu", "R4_NPARTS=2"}},
     {"binade_r4_matvec_any", {"cuda/r4_matvec_any.cu", nullptr}},
     {"binade_r4_gather_1", {"cuda/r4_gather.cu", "R4_NPARTS=1"}},
     {"binade_r4_gather_2", {"cuda/r4_gather.cu", "R4_NPARTS=2"}},
@@ -73,7 +79,8 @@ const std::string &code_of(const char *kernel, const gpu_facts &facts) {
     const auto &entry = entries.at(kernel);
     char *image = nullptr, message[GPU_MESSAGE_NBYTES];
     size_t nbytes = 0;
-    if (gpu_compile(entry.file, entry.define, facts.major, facts.minor, &image, &nbytes, message))
+    if (gpu_compile(&::gpu_sources, entry.file, entry.define, facts.major, facts.minor, &image,
+                    &nbytes, message))
         throw std::runtime_error(message);
     code.assign(image, nbytes);
     std::free(image);

@@ -76,7 +76,7 @@ R4Weight transcode(const Source &source, const Extent &e, const std::string &nam
     if (can_be_damaged && mx::max(made[3], s).item<uint32_t>() != 0)
         throw Error(BINADE_E_DATA, name + ": the codes are damaged: a row's do not end where the "
                                           "next row's begin");
-    int nescapes = dimension(total_of(rows, s));
+    int nescapes = dimension(total_of(rows, s)); // which stays at 2^32 - 1 where there are more
     auto escapes = mx::zeros({0}, mx::uint32, s);
     if (nescapes > 0) {
         inputs = source.streams;
@@ -218,8 +218,19 @@ R4Weight cuda_make_r4(const mx::array &weight) {
     auto s = mx::default_stream(mx::default_device());
     bool stacked = weight.ndim() == 3;
     int nexperts = stacked ? weight.shape(0) : 1, nrows = weight.shape(-2);
-    if (weight.size() == 0)
-        throw Error(BINADE_E_USAGE, "an array without elements cannot be packed for a GPU");
+    if (weight.size() == 0) {
+        auto none = mx::zeros({0}, mx::uint32, s);
+        mx::eval(none);
+        return {std::make_shared<const Arrays>(Arrays{none, none, none}),
+                R4Layout::cuda,
+                nexperts,
+                nrows,
+                weight.shape(-1),
+                stacked,
+                0,
+                nrows,
+                0};
+    }
     auto bf16 = mx::contiguous(weight, false, s);
     Extent e{dimension(uint64_t(nexperts) * uint64_t(nrows)), weight.shape(-1), 0};
     e.base = static_cast<int>(r4_choose_base(rank_exponents(bf16, e, s).data()));

@@ -4,9 +4,11 @@
 #include <functional>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <typeinfo>
 
 #include "mlx/cuda_launch.h"
+#include "mlx/fast_primitives.h"
 #include "mlx/ops.h"
 #include "mlx/r4_path.h"
 #include "mlx/transforms.h"
@@ -97,6 +99,21 @@ bool fits_gather(mx::Stream s, const R4Weight &w, size_t nproducts) {
                                             nproducts / nrows, nrows, &grid);
 }
 
+// If x is MLX's RMS norm of a row, not computed yet, which the kernels compute in the same way: its
+// eps. x is its input 0, its weight input 1.
+std::optional<float> find_norm(const mx::array &x, mx::Stream s) {
+    constexpr int most = 8192; // beyond, MLX adds in another order
+    if (x.is_tracer() || x.status() != mx::array::Status::unscheduled || !x.has_primitive() ||
+        std::string_view(x.primitive().name()) != "RMSNorm" || x.primitive().stream() != s ||
+        !r4_is_trusted("fused"))
+        return std::nullopt;
+    const auto &row = x.inputs()[0], &weight = x.inputs()[1];
+    if (row.dtype() != mx::bfloat16 || weight.dtype() != mx::bfloat16 || weight.ndim() != 1 ||
+        weight.shape(0) != x.shape(-1) || x.shape(-1) > most)
+        return std::nullopt;
+    return std::get<1>(static_cast<const mx::fast::RMSNorm &>(x.primitive()).state());
+}
+
 bool are_same(const Arrays &a, const Arrays &b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](const auto &x, const auto &y) { return x.id() == y.id(); });
@@ -105,19 +122,21 @@ bool are_same(const Arrays &a, const Arrays &b) {
 } // namespace
 
 std::optional<mx::array> r4_fuse_add(const mx::array &residual, const mx::array &product) {
-    if (residual.is_tracer()) return std::nullopt;
+    if (residual.is_tracer() || !r4_is_trusted("fused")) return std::nullopt;
     auto *p = unevaluated<CudaMatvec>(product);
-    if (!p || p->epilogue_ != CudaEpilogue::none || p->parts_.size() > 1) return std::nullopt;
+    if (!p || p->epilogue_ != CudaEpilogue::none || p->parts_.size() > 1 || p->eps_)
+        return std::nullopt;
     if (residual.dtype() != mx::bfloat16 || residual.shape() != product.shape() ||
         !fits_matvec(p->stream(), p->weights(product.inputs())[0]))
         return std::nullopt;
     return make_nodes<CudaMatvec>(p->stream(), p->weights(product.inputs()),
-                                  {product.inputs()[0], residual}, CudaEpilogue::added)[0];
+                                  {product.inputs()[0], residual}, CudaEpilogue::added,
+                                  std::nullopt)[0];
 }
 
 std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &up,
                                        const mx::array &act) {
-    if (act.dtype() != mx::bfloat16 || act.shape() != mx::Shape{65536} ||
+    if (!r4_is_trusted("fused") || act.dtype() != mx::bfloat16 || act.shape() != mx::Shape{65536} ||
         gate.shape() != up.shape())
         return std::nullopt;
     // The weight of each, of a launch of its own or of several.
@@ -126,10 +145,13 @@ std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &u
     };
     auto *g = unevaluated<CudaMatvec>(gate), *u = unevaluated<CudaMatvec>(up);
     if (g && u && g->epilogue_ == CudaEpilogue::none && u->epilogue_ == CudaEpilogue::none &&
-        fits_matvec(g->stream(), weight_of(g, gate)) &&
-        are_same(g->others(gate.inputs()), u->others(up.inputs())))
-        return make_nodes<CudaMatvec>(g->stream(), {weight_of(g, gate), weight_of(u, up)},
-                                      {gate.inputs()[0], act}, CudaEpilogue::gated)[0];
+        fits_matvec(g->stream(), weight_of(g, gate)) && g->eps_ == u->eps_ &&
+        are_same(g->others(gate.inputs()), u->others(up.inputs()))) {
+        auto others = g->others(gate.inputs());
+        others.insert(others.begin() + 1, act);
+        return make_nodes<CudaMatvec>(g->stream(), {weight_of(g, gate), weight_of(u, up)}, others,
+                                      CudaEpilogue::gated, g->eps_)[0];
+    }
     auto *gg = unevaluated<CudaGather>(gate), *gu = unevaluated<CudaGather>(up);
     if (gg && gu && gg->epilogue_ == CudaEpilogue::none && gu->epilogue_ == CudaEpilogue::none &&
         gg->items_per_x_ == gu->items_per_x_ &&
@@ -146,7 +168,10 @@ std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &u
 // ---- Operations --------------------------------------------------------------------------------
 
 Arrays cuda_matvec(const mx::array &x, const std::vector<R4Weight> &weights, mx::Stream s) {
-    return make_nodes<CudaMatvec>(s, weights, {x}, CudaEpilogue::none);
+    if (auto norm = find_norm(x, s); norm && fits_matvec(s, weights[0]))
+        return make_nodes<CudaMatvec>(s, weights, {x.inputs()[0], x.inputs()[1]},
+                                      CudaEpilogue::none, norm);
+    return make_nodes<CudaMatvec>(s, weights, {x}, CudaEpilogue::none, std::nullopt);
 }
 
 Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
@@ -216,7 +241,8 @@ std::vector<mx::Shape> CudaMatvec::output_shapes(const Arrays &inputs) {
 
 bool CudaMatvec::is_equivalent(const Primitive &other) const {
     return CudaPrimitive::is_equivalent(other) &&
-           epilogue_ == static_cast<const CudaMatvec &>(other).epilogue_;
+           epilogue_ == static_cast<const CudaMatvec &>(other).epilogue_ &&
+           eps_ == static_cast<const CudaMatvec &>(other).eps_;
 }
 
 // Summed as MLX would sum the gradients of separate products, the last one first.

@@ -60,11 +60,13 @@ class CudaPrimitive : public mx::Primitive {
     std::vector<CudaPart> parts_;
 };
 
-// inputs: x [..., K]; added: r [..., R]; gated: act [65536]
+// inputs: x [..., K]; added: r [..., R]; gated: act [65536]; with the RMS norm of x: its weight [K]
 class CudaMatvec : public CudaPrimitive {
   public:
-    CudaMatvec(mx::Stream s, std::vector<CudaPart> parts, CudaEpilogue epilogue)
-        : CudaPrimitive(s, std::move(parts)), epilogue_(epilogue) {}
+    // eps: of the norm.
+    CudaMatvec(mx::Stream s, std::vector<CudaPart> parts, CudaEpilogue epilogue,
+               std::optional<float> eps)
+        : CudaPrimitive(s, std::move(parts)), epilogue_(epilogue), eps_(eps) {}
 
     void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
     std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
@@ -82,6 +84,7 @@ class CudaMatvec : public CudaPrimitive {
     friend std::optional<mx::array> r4_fuse_gated(const mx::array &, const mx::array &,
                                                   const mx::array &);
     CudaEpilogue epilogue_;
+    std::optional<float> eps_;
 };
 
 // inputs: x [..., 1, K], lhs (no elements: item i takes row i / items_per_x of x), rhs; gated: act

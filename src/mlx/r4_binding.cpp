@@ -163,6 +163,9 @@ nb::list served() {
 }
 
 void bind_paths(nb::module_ &m) {
+    m.def(
+        "is_row_contiguous", [](const mlx::core::array &a) { return a.flags().row_contiguous; },
+        "a"_a, "Whether an evaluated array lies row by row without gaps.");
     m.def("mlx_is_proven", &binade::r4_mlx_is_proven,
           "Whether the kernels are proven to add in the order of the MLX that runs.");
     m.def("path", &path_of, "w"_a, "nrows"_a, "has_bias"_a = false, nb::kw_only(),

@@ -63,7 +63,12 @@ int product_of(const mx::Shape &shape, size_t nbehind) {
 
 // ---- Rebuilding --------------------------------------------------------------------------------
 
+bool is_empty(const R4Weight &w) {
+    return w.experts == 0 || w.rows == 0 || w.cols == 0;
+}
+
 mx::array rebuilt(const R4Weight &w, mx::Stream s) {
+    if (is_empty(w)) return mx::zeros(w.shape(), mx::bfloat16, s);
     if (w.layout == R4Layout::cuda) return cuda_rebuild(w, s);
     return mx::array(w.shape(), mx::bfloat16, std::make_shared<R4Rebuild>(s, dims_of(w)),
                      *w.arrays);
@@ -161,7 +166,13 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
                                 .nrows = product_of(x.shape(), 1),
                                 .has_bias = bias.has_value(),
                                 .is_bf16 = is_bf16(x, bias)});
-    if (path.kernel == "rebuild") {
+    bool has_no_sums = product_of(x.shape(), 1) == 0 || w.rows == 0;
+    if (has_no_sums && w.layout == R4Layout::cuda && is_bf16(x, bias)) {
+        auto shape = x.shape(); // MLX's addmm divides by these numbers on CUDA
+        shape.back() = w.rows;
+        return mx::zeros(shape, mx::bfloat16, stream);
+    }
+    if (path.kernel == "rebuild" || (is_empty(w) && w.layout == R4Layout::cuda)) {
         auto transposed = mx::transpose(rebuilt(w, path, stream), stream);
         return bias ? mx::addmm(*bias, x, transposed, 1.0f, 1.0f, stream)
                     : mx::matmul(x, transposed, stream);
@@ -187,7 +198,7 @@ std::vector<mx::array> r4_matmuls(const mx::array &x, const std::vector<R4Weight
                                     .nrows = product_of(x.shape(), 1),
                                     .has_bias = false,
                                     .is_bf16 = is_bf16(x)});
-        nfused += path.kernel == "matvec" && share_kernel(w, weights[0]);
+        nfused += path.kernel == "matvec" && share_kernel(w, weights[0]) && !is_empty(w);
     }
     if (nfused == weights.size() && nfused > 1 && nfused <= cuda_matvec_most)
         return cuda_matvec(x, weights, mx::to_stream(s));
@@ -203,7 +214,7 @@ mx::array r4_gather_mm(const mx::array &x, const R4Weight &w,
     check_gather(x, w, lhs_indices, rhs_indices);
     auto stream = stream_for(w, s, "r4_gather_mm");
     auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
-    if (path.kernel == "rebuild")
+    if (path.kernel == "rebuild" || (is_empty(w) && w.layout == R4Layout::cuda))
         return gather_rebuilt(x, w, path, lhs_indices, rhs_indices, sorted_indices, stream);
     if (w.layout == R4Layout::cuda) return cuda_gather(x, {w}, lhs_indices, rhs_indices, stream)[0];
     auto indices = gather_indices(x, lhs_indices, rhs_indices, stream);
@@ -224,7 +235,7 @@ std::vector<mx::array> r4_gather_mms(const mx::array &x, const std::vector<R4Wei
         check_gather(x, w, lhs_indices, rhs_indices);
         stream_for(w, s, "r4_gather_mm");
         auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
-        nfused += path.kernel == "gather" && share_kernel(w, weights[0]);
+        nfused += path.kernel == "gather" && share_kernel(w, weights[0]) && !is_empty(w);
     }
     if (nfused == weights.size() && nfused > 1 && nfused <= cuda_gather_most)
         return cuda_gather(x, weights, lhs_indices, rhs_indices, mx::to_stream(s));
@@ -242,7 +253,9 @@ mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::StreamOrDevice s)
         r4_check_may_rebuild();
         return mx::take(rebuilt(w, stream), ids, 0, stream);
     }
-    if (w.layout == R4Layout::cuda) return cuda_rows(w, ids, stream);
+    if (w.layout == R4Layout::cuda)
+        return is_empty(w) ? mx::take(rebuilt(w, stream), ids, 0, stream)
+                           : cuda_rows(w, ids, stream);
     auto wide = mx::contiguous(mx::astype(ids, mx::int64, stream), false, stream);
     auto shape = ids.shape();
     shape.push_back(w.cols);

@@ -29,7 +29,7 @@ BINADE_API R4Path r4_matmul_path(const R4Case &c);
 BINADE_API R4Path r4_gather_path(const R4Case &c);
 
 // A kernel ("cpu", "matvec", "gather", "rows") whose self-check failed on this machine: from now on
-// what it would serve is rebuilt.
+// what it would serve is rebuilt. "fused": products stay, and MLX does what comes before and after.
 BINADE_API void r4_distrust(const std::string &kernel);
 bool r4_is_trusted(const std::string &kernel);
 

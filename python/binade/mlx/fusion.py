@@ -1,10 +1,10 @@
-"""Fewer and larger launches on GPUs: layers with the same input, and what follows a product.
+"""Fewer and larger launches on GPUs: layers with the same input, and what is around a product.
 
 Every operation that MLX puts on a GPU costs some microseconds whatever it does, which packed
-weights make felt. So q, k and v, or gate and up, are computed in one launch, an activation with the
-products that it takes, and a residual is added by the launch of the product. Only the grouping
-changes, no rounding: what is computed is what mlx-lm's own code says, which is looked at, not
-guessed from names. Code that is not known here stays as it is.
+weights make felt. So q, k and v, or gate and up, are computed in one launch, and with them an RMS
+norm before them and the activation after them; and a residual is added by the launch of its
+product. Only the grouping changes, no rounding: what is computed is what mlx-lm's own code says,
+which is looked at, not guessed from names. Code that is not known here stays as it is.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def fuse(model: nn.Module) -> None:
         elif activation := _read_mlp(type(module)):
             _become(module, _GatedMLP)
             module._fused_activation = _FusedActivation(activation)
-        elif _calls(type(module)) in _BLOCKS:
-            _become(module, _BLOCKS[_calls(type(module))])
+        elif mixin := _REPLACED.get(_calls(type(module))):
+            _become(module, mixin)
 
 
 def _is_on_gpu(layer: Any) -> bool:
@@ -75,7 +75,7 @@ def _is_linear(layer: Any) -> bool:
     return isinstance(layer, R4Linear)
 
 
-# ---- Activations ----------------------------------------------------------------------------------
+# ---- Activations --------------------------------------------------------------------------------
 
 
 class _FusedActivation:
@@ -160,7 +160,41 @@ def _is_product(activation: Any) -> bool:
     )
 
 
-# ---- Residuals ------------------------------------------------------------------------------------
+# ---- Attention ----------------------------------------------------------------------------------
+
+
+class _Attention:
+    """A mixin for attention: of one token, heads need no transposing."""
+
+    def __call__(self, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        batch, length, _ = x.shape
+        if length != 1:
+            return super().__call__(x, mask, cache)
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q = self._normed("q_norm", q.reshape(batch, self.n_heads, 1, -1))
+        k = self._normed("k_norm", k.reshape(batch, self.n_kv_heads, 1, -1))
+        v = v.reshape(batch, self.n_kv_heads, 1, -1)
+        if cache is None:
+            q, k = self.rope(q), self.rope(k)
+        else:
+            q, k = self.rope(q, offset=cache.offset), self.rope(k, offset=cache.offset)
+            k, v = cache.update_and_fetch(k, v)
+        attend = _look_up(type(self), "scaled_dot_product_attention")
+        output = attend(q, k, v, cache=cache, scale=self.scale, mask=mask)
+        return self.o_proj(output.reshape(batch, 1, -1))
+
+    def _normed(self, norm: str, heads: mx.array) -> mx.array:
+        return heads
+
+
+class _NormedAttention(_Attention):
+    """The same where heads are normed."""
+
+    def _normed(self, norm: str, heads: mx.array) -> mx.array:
+        return self[norm](heads)
+
+
+# ---- Residuals ----------------------------------------------------------------------------------
 
 
 def _add(x: mx.array, r: mx.array) -> mx.array:
@@ -185,8 +219,21 @@ class _HybridBlock:
         return _add(h, self.mlp(self.post_attention_layernorm(h)))
 
 
+_ATTENDING = """\
+if cache is not None:
+    queries = self.rope(queries, offset=cache.offset)
+    keys = self.rope(keys, offset=cache.offset)
+    keys, values = cache.update_and_fetch(keys, values)
+else:
+    queries = self.rope(queries)
+    keys = self.rope(keys)
+output = scaled_dot_product_attention(\
+queries, keys, values, cache=cache, scale=self.scale, mask=mask)
+output = output.transpose(0, 2, 1, 3).reshape(B, L, -1)
+return self.o_proj(output)"""
+
 # What layers of mlx-lm say, and what takes their place.
-_BLOCKS = {
+_REPLACED = {
     """\
 r = self.self_attn(self.input_layernorm(x), mask, cache)
 h = x + r
@@ -206,10 +253,24 @@ else:
 h = x + r
 out = h + self.mlp(self.post_attention_layernorm(h))
 return out""": _HybridBlock,
+    f"""\
+B, L, D = x.shape
+queries, keys, values = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+queries = queries.reshape(B, L, self.n_heads, -1).transpose(0, 2, 1, 3)
+keys = keys.reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
+values = values.reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
+{_ATTENDING}""": _Attention,
+    f"""\
+B, L, D = x.shape
+queries, keys, values = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+queries = self.q_norm(queries.reshape(B, L, self.n_heads, -1)).transpose(0, 2, 1, 3)
+keys = self.k_norm(keys.reshape(B, L, self.n_kv_heads, -1)).transpose(0, 2, 1, 3)
+values = values.reshape(B, L, self.n_kv_heads, -1).transpose(0, 2, 1, 3)
+{_ATTENDING}""": _NormedAttention,
 }
 
 
-# ---- Reading code ---------------------------------------------------------------------------------
+# ---- Reading code -------------------------------------------------------------------------------
 
 _bodies: dict[Any, list[ast.stmt]] = {}
 

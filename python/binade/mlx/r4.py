@@ -79,7 +79,14 @@ def _load_weight(checkpoint: Any, placement: Placement, name: str, part: Part) -
             return checkpoint.load_r4(part.sources[0], *part.rows)
         # Computed, such as separate experts that were stacked: packed anew.
         ((_, array),) = placement.arrays([name])
-        return _ops.r4_make(array) if array.dtype == mx.bfloat16 else None
+        if array.dtype != mx.bfloat16 or not _lies_like_a_checkpoint(array):
+            return None
+        return _ops.r4_make(array)
+
+
+def _lies_like_a_checkpoint(array: mx.array) -> bool:
+    """On a GPU MLX multiplies by a transposed view in another order than by rows in memory."""
+    return mx.default_device().type == mx.cpu or _ops.is_row_contiguous(array)
 
 
 def _check_memory(path: Path, placement: Placement) -> None:
