@@ -10,8 +10,9 @@ enable_language(CXX CUDA)
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 
-add_library(binade_cuda STATIC src/cuda/r4_launch.cu src/cuda/r4_grid.c src/cuda/r4_gpu_plain.c
-            src/format/fixed.c src/format/rice.c src/format/rank_table.c)
+add_library(binade_cuda STATIC src/cuda/r4_launch.cu src/cuda/r4_launch_normed.cu
+            src/cuda/r4_grid.c src/cuda/r4_gpu_plain.c src/format/fixed.c
+            src/format/rice.c src/format/rank_table.c)
 target_include_directories(binade_cuda PUBLIC src tests/cuda)
 # Products must round before they add wherever the code does not fuse them itself.
 target_compile_options(binade_cuda PUBLIC
@@ -21,8 +22,8 @@ if(NOT APPLE)
     target_link_libraries(binade_cuda PUBLIC m)
 endif()
 
-foreach(program tests/cuda/test_cuda_matvec tests/cuda/test_cuda_gather tests/cuda/test_cuda_load
-        tests/cuda/test_cuda_rows bench/bench_cuda)
+foreach(program tests/cuda/test_cuda_matvec tests/cuda/test_cuda_gather tests/cuda/test_cuda_fused
+        tests/cuda/test_cuda_load tests/cuda/test_cuda_rows bench/bench_cuda)
     get_filename_component(name ${program} NAME)
     add_executable(${name} ${program}.cu)
     target_link_libraries(${name} PRIVATE binade_cuda)

@@ -107,22 +107,29 @@ static uint16_t round_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* The lanes' sums, in pairs 16, 8, 4, 2, 1 apart. */
+static float add_lanes(float sums[NLANES]) {
+    float next[NLANES];
+
+    for (unsigned apart = NLANES / 2; apart > 0; apart /= 2) {
+        for (unsigned lane = 0; lane < NLANES; lane++)
+            next[lane] = sums[lane] + sums[lane ^ apart];
+        memcpy(sums, next, NLANES * sizeof *sums);
+    }
+    return sums[0];
+}
+
 void r4_gemv_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t ncols,
                    unsigned per_lane, uint16_t *y) {
     for (size_t r = 0; r < nrows; r++, w += ncols) {
-        float sums[NLANES] = {0}, next[NLANES];
+        float sums[NLANES] = {0};
 
         for (unsigned lane = 0; lane < NLANES; lane++)
             for (size_t k = per_lane * lane; k < ncols; k += NLANES * per_lane)
                 for (unsigned j = 0; j < per_lane; j++)
                     if (k + j < ncols)
                         sums[lane] = fmaf(widen(w[k + j]), widen(x[k + j]), sums[lane]);
-        for (unsigned apart = NLANES / 2; apart > 0; apart /= 2) {
-            for (unsigned lane = 0; lane < NLANES; lane++)
-                next[lane] = sums[lane] + sums[lane ^ apart];
-            memcpy(sums, next, sizeof sums);
-        }
-        y[r] = round_to_bf16(sums[0]);
+        y[r] = round_to_bf16(add_lanes(sums));
     }
 }
 
@@ -139,4 +146,43 @@ void r4_gather_plain(const uint16_t *w, size_t ncols, const struct r4_experts *e
         r4_gemv_plain(w + row * ncols, pairs->x + x_row * ncols, experts->taken, ncols, per_lane,
                       y);
     }
+}
+
+/* Where float32 rounds a sum or product of BF16, it has at least 16 bits more than BF16 and what is
+ * cut off is no more than 16 bits wide, so that rounding again is as rounding once. */
+uint16_t r4_add_plain(uint16_t a, uint16_t b) {
+    return round_to_bf16(widen(a) + widen(b));
+}
+
+uint16_t r4_multiply_plain(uint16_t a, uint16_t b) {
+    return round_to_bf16(widen(a) * widen(b));
+}
+
+void r4_gate_plain(const uint16_t act[1 << 16], const uint16_t *gate, const uint16_t *up, size_t n,
+                   uint16_t *y) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = r4_multiply_plain(act[gate[i]], up[i]);
+}
+
+float r4_mean_square_plain(const uint16_t *x, unsigned ncols, float eps) {
+    enum { NEACH = 8, NWARPS_MOST = 4 };
+    unsigned nreads = (ncols + NEACH - 1) / NEACH;
+    unsigned nwarps =
+        nreads <= 64 || (nreads % 64 == 0 && nreads % 128 != 0 && nreads <= 512) ? 2 : 4;
+    float sums[NWARPS_MOST][NLANES] = {{0}}, of_warps[NLANES] = {0};
+
+    for (unsigned k = 0; k < ncols; k++) {
+        unsigned thread = k / NEACH % (nwarps * NLANES);
+        float *sum = &sums[thread / NLANES][thread % NLANES];
+        *sum = fmaf(widen(x[k]), widen(x[k]), *sum);
+    }
+    for (unsigned warp = 0; warp < nwarps; warp++)
+        of_warps[warp] = add_lanes(sums[warp]);
+    return add_lanes(of_warps) / (float)ncols + eps;
+}
+
+void r4_norm_plain(const uint16_t *x, const uint16_t *weight, unsigned ncols, float scale,
+                   uint16_t *normed) {
+    for (unsigned k = 0; k < ncols; k++)
+        normed[k] = r4_multiply_plain(weight[k], round_to_bf16(widen(x[k]) * scale));
 }

@@ -43,6 +43,24 @@ struct r4_pairs {
 void r4_gather_plain(const uint16_t *w, size_t ncols, const struct r4_experts *experts,
                      const struct r4_pairs *pairs, unsigned per_lane, uint16_t *y);
 
+/* a + b and a * b of BF16, rounded once to BF16 as above. */
+uint16_t r4_add_plain(uint16_t a, uint16_t b);
+uint16_t r4_multiply_plain(uint16_t a, uint16_t b);
+
+/* y[i] = act[gate[i]] * up[i], i < n. */
+void r4_gate_plain(const uint16_t act[1 << 16], const uint16_t *gate, const uint16_t *up, size_t n,
+                   uint16_t *y);
+
+/* The mean of the squares of x [ncols], at most 8,192, and eps, as MLX's rms_norm adds on CUDA: two
+ * or four warps, each thread a chain of fused steps over eight columns at a time, in turns; then
+ * lanes as in r4_gemv_plain, then the warps' sums likewise. */
+float r4_mean_square_plain(const uint16_t *x, unsigned ncols, float eps);
+
+/* normed[k] = x[k] * scale, rounded to BF16, times weight[k]. scale: 1 / sqrt of the above as
+ * rsqrtf gives it on the GPU, which rounds in a way of its own. */
+void r4_norm_plain(const uint16_t *x, const uint16_t *weight, unsigned ncols, float scale,
+                   uint16_t *normed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,16 +1,22 @@
 /* Arguments go as MLX passes them: arrays that are read, arrays that are written, numbers. */
 #include "cuda/r4_launch.cuh"
 
+#include <cstring>
 #include <mutex>
 #include <vector>
+
+#include "cuda/r4_launch_normed.h"
 
 #define R4_NPARTS 1
 #include "cuda/r4_gather.cu"
 #include "cuda/r4_matvec.cu"
+#include "cuda/r4_matvec_fused.cu"
 #undef R4_NPARTS
 #define R4_NPARTS 2
 #include "cuda/r4_gather.cu"
+#include "cuda/r4_gather_gated.cu"
 #include "cuda/r4_matvec.cu"
+#include "cuda/r4_matvec_fused.cu"
 #undef R4_NPARTS
 #define R4_NPARTS 3
 #include "cuda/r4_matvec.cu"
@@ -28,24 +34,27 @@
 #include "cuda/r4_measure_fixed.cu"
 #undef R4_PASS
 #include "cuda/r4_count.cu"
+#include "cuda/r4_gather_any.cu"
 #include "cuda/r4_matvec_any.cu"
 #include "cuda/r4_rebuild.cu"
 #include "cuda/r4_rows.cu"
 #include "cuda/r4_scan.cu"
 
-static const void *const matvecs[] = {(const void *)binade_r4_matvec_1,
-                                      (const void *)binade_r4_matvec_2,
-                                      (const void *)binade_r4_matvec_3};
-static const void *const gathers[] = {(const void *)binade_r4_gather_1,
-                                      (const void *)binade_r4_gather_2};
+/* Those that stage x. */
+enum { MATVEC = 0, GATHER = 3, ADDED = 5, GATED, GATHER_GATED };
+static const void *const staging[] = {
+    (const void *)binade_r4_matvec_1,     (const void *)binade_r4_matvec_2,
+    (const void *)binade_r4_matvec_3,     (const void *)binade_r4_gather_1,
+    (const void *)binade_r4_gather_2,     (const void *)binade_r4_matvec_added,
+    (const void *)binade_r4_matvec_gated, (const void *)binade_r4_gather_gated};
 
 static r4_device read_device(int number) {
     int nprocessors = 1, shared_most = 0;
     cudaDeviceGetAttribute(&nprocessors, cudaDevAttrMultiProcessorCount, number);
     cudaDeviceGetAttribute(&shared_most, cudaDevAttrMaxSharedMemoryPerBlockOptin, number);
-    for (const void *kernel : matvecs)
+    for (const void *kernel : staging)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_most);
-    for (const void *kernel : gathers)
+    for (const void *kernel : r4_normed_kernels)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_most);
     return {(unsigned)nprocessors, (unsigned)shared_most};
 }
@@ -75,6 +84,11 @@ struct arguments {
         values.push_back(number);
         return *this;
     }
+    arguments &add(float number) {
+        unsigned bits;
+        memcpy(&bits, &number, sizeof bits);
+        return add(bits);
+    }
     arguments &add(const r4_gpu &w) { return add(w.slices).add(w.rows).add(w.escapes); }
 
     cudaError_t launch(const void *kernel, const r4_grid &grid, cudaStream_t stream) {
@@ -88,9 +102,15 @@ struct arguments {
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
+static const void *choose_matvec(unsigned nparts, const r4_fused &fused) {
+    if (fused.norm) return r4_normed_kernels[fused.act ? R4_GATED_NORMED : nparts - 1];
+    return staging[fused.added ? ADDED : fused.act ? GATED : MATVEC + nparts - 1];
+}
+
 cudaError_t r4_gpu_matvec(const r4_view *parts, unsigned nparts, const uint16_t *x,
-                          cudaStream_t stream, unsigned nthreads) {
+                          cudaStream_t stream, unsigned nthreads, const r4_fused &fused) {
     const r4_gpu &w = parts[0].w;
+    unsigned nouts = fused.act ? 1 : nparts;
     arguments a;
     r4_grid grid;
     size_t nrows = 0;
@@ -103,12 +123,15 @@ cudaError_t r4_gpu_matvec(const r4_view *parts, unsigned nparts, const uint16_t 
     for (unsigned i = 0; i < nparts; i++)
         a.add(parts[i].w);
     a.add(x);
-    for (unsigned i = 0; i < nparts; i++)
+    for (const uint16_t *array : {fused.added, fused.act, fused.norm})
+        if (array) a.add(array);
+    for (unsigned i = 0; i < nouts; i++)
         a.add(parts[i].y);
     a.add(w.ncols).add(w.per_lane);
     for (unsigned i = 0; i < nparts; i++)
         a.add(parts[i].row0).add(parts[i].taken).add(parts[i].w.base);
-    return a.launch(matvecs[nparts - 1], grid, stream);
+    if (fused.norm) a.add(fused.eps);
+    return a.launch(choose_matvec(nparts, fused), grid, stream);
 }
 
 cudaError_t r4_gpu_matvec_any(const r4_view &part, const uint16_t *x, unsigned n,
@@ -121,14 +144,24 @@ cudaError_t r4_gpu_matvec_any(const r4_view &part, const uint16_t *x, unsigned n
     return a.launch((const void *)binade_r4_matvec_any, grid, stream);
 }
 
+static arguments &add_items(arguments &a, const r4_items &items, const r4_gpu &w) {
+    a.add(items.n).add(items.nx).add(items.items_per_x).add(items.nexperts);
+    return a.add(w.ncols).add(w.per_lane);
+}
+
+static arguments &add_experts(arguments &a, const r4_view &part) {
+    return a.add(part.row0).add(part.taken).add(part.block_nrows).add(part.w.base);
+}
+
 cudaError_t r4_gpu_gather(const r4_view *parts, unsigned nparts, const r4_items &items,
-                          cudaStream_t stream, unsigned nblocks) {
+                          cudaStream_t stream, unsigned nblocks, const uint16_t *act) {
     const r4_gpu &w = parts[0].w;
+    unsigned nouts = act ? 1 : nparts;
     arguments a;
     r4_grid grid;
     size_t taken = 0;
 
-    for (unsigned i = 0; i < nparts; i++)
+    for (unsigned i = 0; i < nouts; i++)
         taken += parts[i].taken;
     if (!r4_gather_grid(&r4_gpu_device(), w.ncols, items.n, taken, &grid))
         return cudaErrorInvalidValue;
@@ -136,17 +169,23 @@ cudaError_t r4_gpu_gather(const r4_view *parts, unsigned nparts, const r4_items 
     for (unsigned i = 0; i < nparts; i++)
         a.add(parts[i].w);
     a.add(items.x).add(items.lhs).add(items.rhs);
-    for (unsigned i = 0; i < nparts; i++)
+    if (act) a.add(act);
+    for (unsigned i = 0; i < nouts; i++)
         a.add(parts[i].y);
-    a.add(items.n)
-        .add(items.nx)
-        .add(items.items_per_x)
-        .add(items.nexperts)
-        .add(w.ncols)
-        .add(w.per_lane);
+    add_items(a, items, w);
     for (unsigned i = 0; i < nparts; i++)
-        a.add(parts[i].row0).add(parts[i].taken).add(parts[i].block_nrows).add(parts[i].w.base);
-    return a.launch(gathers[nparts - 1], grid, stream);
+        add_experts(a, parts[i]);
+    return a.launch(staging[act ? GATHER_GATED : GATHER + nparts - 1], grid, stream);
+}
+
+cudaError_t r4_gpu_gather_any(const r4_view &part, const r4_items &items, unsigned n,
+                              cudaStream_t stream) {
+    arguments a;
+    r4_grid grid;
+    if (!r4_matvec_any_grid((size_t)items.n * part.taken, &grid)) return cudaErrorInvalidValue;
+    a.add(part.w).add(items.x).add(items.lhs).add(items.rhs).add(part.y);
+    add_experts(add_items(a, items, part.w), part).add(n);
+    return a.launch((const void *)binade_r4_gather_any, grid, stream);
 }
 
 /* ---- BF16 ------------------------------------------------------------------------------------ */

@@ -39,10 +39,19 @@ struct r4_view {
 /* Of the current device. */
 const r4_device &r4_gpu_device();
 
+/* What a launch does besides, as r4_epilogue.cuh and r4_normed.cuh say; null: not that. */
+struct r4_fused {
+    const uint16_t *added; /* [taken], of one part */
+    const uint16_t *act;   /* [65536], of two parts with as many rows; y is that of the first */
+    const uint16_t *norm;  /* [ncols], not with added: the weight of x's RMS norm */
+    float eps;
+};
+
 /* y [taken] of each of nparts (1..3) parts, the weights of which share ncols and per_lane. x is
  * 8-byte aligned if per_lane is 4. nthreads: fewer than r4_matvec_grid's, for tests. */
 cudaError_t r4_gpu_matvec(const r4_view *parts, unsigned nparts, const uint16_t *x,
-                          cudaStream_t stream, unsigned nthreads = 0);
+                          cudaStream_t stream, unsigned nthreads = 0,
+                          const r4_fused &fused = r4_fused());
 
 /* The same for one part and any x; n: elements that a lane takes at once. */
 cudaError_t r4_gpu_matvec_any(const r4_view &part, const uint16_t *x, unsigned n,
@@ -55,9 +64,14 @@ struct r4_items {
     unsigned n, nx, nexperts, items_per_x;
 };
 
-/* y [n][taken] of each of nparts (1..2). nblocks: more than r4_gather_grid's, for tests. */
+/* y [n][taken] of each of nparts (1..2). nblocks: more than r4_gather_grid's, for tests. act: as in
+ * r4_fused. */
 cudaError_t r4_gpu_gather(const r4_view *parts, unsigned nparts, const r4_items &items,
-                          cudaStream_t stream, unsigned nblocks = 0);
+                          cudaStream_t stream, unsigned nblocks = 0, const uint16_t *act = nullptr);
+
+/* The same for one part and any x; n: elements that a lane takes at once. */
+cudaError_t r4_gpu_gather_any(const r4_view &part, const r4_items &items, unsigned n,
+                              cudaStream_t stream);
 
 /* out[b * taken + i] = row b * block_nrows + row0 + i, i < taken, of every block. */
 cudaError_t r4_gpu_rebuild(const r4_view &part, uint16_t *out, cudaStream_t stream);
