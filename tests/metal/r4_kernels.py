@@ -106,7 +106,7 @@ class Form:
         return buffers
 
 
-def compile_forms(forms, fma=True, checked=False, replace=None):
+def compile_forms(forms, fma=True, checked=False, counted=False, replace=None):
     """One library of forms that share their headers."""
     headers = forms[0].headers
     if any(f.headers != headers for f in forms):
@@ -114,7 +114,7 @@ def compile_forms(forms, fma=True, checked=False, replace=None):
     name = "_".join(["binade", headers[-1].split("/")[-1].split(".")[0]])
     source = Source(name, [f"src/{h}" for h in headers], [f.body() for f in forms],
                     replace=replace or {})  # fmt: skip
-    return compile_kernels(source, fma, checked)
+    return compile_kernels(source, fma, checked, counted)
 
 
 class Kernels:

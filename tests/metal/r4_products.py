@@ -130,9 +130,9 @@ def pack(w, base=None):
 class Ours:
     """Products under one choice of what is open: how kernels are compiled, options of launches."""
 
-    def __init__(self, gpu=None, fma=True, checked=False, replace=None, **options):
+    def __init__(self, gpu=None, fma=True, checked=False, counted=False, replace=None, **options):
         self.gpu = gpu or Gpu(16, b"s", False)
-        self.kernels = Kernels(fma=fma, checked=checked, replace=replace)
+        self.kernels = Kernels(fma=fma, checked=checked, counted=counted, replace=replace)
         self.options = options
         self.reports = []
 
