@@ -103,10 +103,18 @@ BITING = ["normal", "paired", "rows of escapes", "mixed"]
 ONE_KIND = ["mixed"]
 
 
+def row_by_row(w):
+    """With the strides of a weight that was read from a file, of one row or column too."""
+    return w.reshape(-1).reshape(w.shape)
+
+
 def operands(kind, m, n, k, seed=0):
-    """x [m, k] and w [n, k]; each call with the same arguments gives the same."""
+    """x [m, k] and w [n, k]; each call with the same arguments gives the same.
+
+    w lies row by row, as checkpoints do: MLX multiplies by others in other ways.
+    """
     mx.random.seed(hash((EVERY_KIND.index(kind), m, n, k, seed)) & 0xFFFFFFFF)
-    x, w = paired_x(m, k), WEIGHTS[kind](n, k)
+    x, w = paired_x(m, k), row_by_row(WEIGHTS[kind](n, k))
     mx.eval(x, w)
     return x, w
 
