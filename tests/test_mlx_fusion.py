@@ -1,4 +1,4 @@
-"""Modules of mlx-lm that are rewired for GPUs: which are recognised, and that they compute the same.
+"""Modules of mlx-lm that are rewired for GPUs: which are known, and that they compute the same.
 
 What GPUs compute in one launch is made here of MLX's operations, so that the rewiring is tested
 where there is no GPU.
@@ -54,20 +54,14 @@ def known_as(kind):
     return fusion._read_mlp(kind) or fusion._REPLACED.get(fusion._calls(kind))
 
 
-@pytest.mark.parametrize(
-    ("mixin", "name"), [(m, n) for m in REPLACED for n in REPLACED[m]]
-)
+@pytest.mark.parametrize(("mixin", "name"), [(m, n) for m in REPLACED for n in REPLACED[m]])
 def test_layers_that_are_known(mixin, name):
     assert known_as(class_of(name)) is mixin
 
 
-@pytest.mark.parametrize(
-    "module", ["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_next"]
-)
+@pytest.mark.parametrize("module", ["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_next"])
 def test_mlps_that_are_known(module):
-    (name,) = {
-        n for n in ("MLP", "Qwen3NextMLP") if hasattr(class_of_module(module), n)
-    }
+    (name,) = {n for n in ("MLP", "Qwen3NextMLP") if hasattr(class_of_module(module), n)}
     assert known_as(class_of(f"{module}.{name}")) is swiglu
 
 
@@ -180,8 +174,7 @@ class OneMoreActivation(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [AnotherMLP, ScaledMLP, LongerMLP, AnotherBlock, Inheriting, OneMoreMLP, nn.Linear],
+    "kind", [AnotherMLP, ScaledMLP, LongerMLP, AnotherBlock, Inheriting, OneMoreMLP, nn.Linear]
 )
 def test_code_that_is_not_known(kind):
     assert known_as(kind) is None
@@ -198,15 +191,7 @@ def test_activations_that_are_not_known(kind):
 @pytest.mark.parametrize(
     "function",
     [
-        *(
-            one_more,
-            product_of_both,
-            not_of_the_gate,
-            more_than_x,
-            with_two,
-            with_keyword,
-            added,
-        ),
+        *(one_more, product_of_both, not_of_the_gate, more_than_x, with_two, with_keyword, added),
         *(other_side, other_names, in_two_steps, nn.silu, mx.multiply, nn.SiLU(), None),
         lambda gate, x: nn.silu(gate) * x,
     ],
@@ -262,9 +247,7 @@ def launches(monkeypatch):
 
 def names_of_kinds(model):
     """Of each module's class and those it is made of."""
-    return {
-        kind.__name__ for module in model.modules() for kind in type(module).__mro__
-    }
+    return {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
 
 
 def steps(model):
@@ -320,13 +303,7 @@ def test_on_a_cpu_nothing_changes(name):
     before = [(type(m), len(m)) for m in model.modules()]
     fusion.fuse(model)
     assert [(type(m), len(m)) for m in model.modules()] == before
-    kinds = {
-        "_Block",
-        "_Attention",
-        "_NormedAttention",
-        "_GatedMLP",
-        "_SwitchActivation",
-    }
+    kinds = {"_Block", "_Attention", "_NormedAttention", "_GatedMLP", "_SwitchActivation"}
     assert not kinds & names_of_kinds(model)
     packed = (modules.R4Linear, modules.R4SwitchLinear)
     assert all(m._group is None for m in model.modules() if isinstance(m, packed))
