@@ -13,13 +13,13 @@ from agreement import DOT_ORDERS, MATRIX_ORDERS, assert_same, compare, differing
 from products import Mlx
 
 SOME = [operands.pairs, operands.tiny, operands.specials]
+EDGES = [*SOME, operands.normal, operands.all_patterns, operands.all_finite]
 MATVECS = [(1, 1, 64), (1, 37, 63), (1, 8, 200), (1, 130, 1000), (1, 3, 4096), (1, 4100, 68)]
-MANY_MATVECS = [(1, n, k) for n in (1, 2, 3, 4, 7, 33, 64, 300, 4096)
-                for k in (1, 4, 63, 64, 65, 100, 128, 704, 3840) if n * k < 1 << 20]  # fmt: skip
+MANY_MATVECS = [(1, n, k) for n in (1, 3, 4, 7, 64, 300) for k in (1, 63, 65, 128, 704, 3840)]
 WIDE = [(2, 65, 256), (7, 66, 2052), (15, 64, 100)]
-MANY_WIDE = [(m, n, k) for m in range(2, 16) for n in (2, 64, 67) for k in (4, 128, 2304)]
+MANY_WIDE = [(m, 67, k) for m in range(2, 16) for k in (4, 128, 2304)]
 TILED = [(17, 33, 100), (64, 64, 64)]
-MANY_TILED = [(m, n, k) for m in (1, 17, 64, 100) for n in (3, 64, 97) for k in (8, 20, 64, 256)]
+MANY_TILED = [(m, n, k) for m in (1, 17, 100) for n in (3, 64, 97) for k in (20, 64)]
 SPLIT = [(16, 33, 512), (40, 40, 600), (33, 70, 1031)]
 
 
@@ -66,7 +66,7 @@ def test_both_routes_agree():
 
 @pytest.mark.slow
 def test_both_routes_agree_everywhere():
-    check_all(MANY_MATVECS, MANY_WIDE, MANY_TILED, SPLIT, operands.GENERATORS)
+    check_all(MANY_MATVECS, MANY_WIDE, MANY_TILED, SPLIT, EDGES)
 
 
 @pytest.mark.parametrize("generator", SOME)
