@@ -14,8 +14,8 @@ NEXPERTS = 5
 # Items, rows of an expert, K.
 GATHERED = [(3, 33, 512), (20, 70, 300), (9, 130, 1100), (8, 6, 40), (4, 16, 4096)]
 SORTED = [(16, 33, 128), (20, 70, 300), (64, 66, 112), (100, 40, 50), (150, 130, 528), (3, 9, 16)]
-MANY = [(items, n, k) for items in (1, 7, 16, 33, 64, 200) for n in (5, 32, 64, 97)
-        for k in (8, 48, 100, 128, 640)]  # fmt: skip
+MANY = [(items, n, k) for items in (1, 7, 16, 33, 200) for n in (5, 64, 97)
+        for k in (8, 100, 128, 640)]  # fmt: skip
 
 
 @functools.cache

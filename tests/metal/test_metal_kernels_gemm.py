@@ -10,10 +10,10 @@ from r4_products import MLX, pack, product, rule
 # Row blocks of 16, 32 and 64; K with a rest of 16, of 32, of both tiles, of slices, and none.
 FUSED = [(16, 33, 112), (17, 130, 100), (40, 200, 144), (70, 130, 44), (64, 260, 256)]
 SPLIT = [(16, 33, 512), (40, 40, 600), (33, 70, 1031), (70, 96, 160), (16, 16, 144)]
-MANY = [(m, n, k) for m in (16, 17, 32, 33, 64, 65, 100, 150) for n in (8, 31, 64, 97, 300)
-        for k in (8, 20, 64, 100, 127, 256, 400)]  # fmt: skip
-MANY_SPLIT = [(m, n, k) for m in (16, 32, 40, 65, 130) for n in (16, 39, 64, 70, 130)
-              for k in (256, 500, 1024, 2055)]  # fmt: skip
+MANY = [(m, n, k) for m in (16, 17, 33, 64, 100) for n in (8, 64, 97, 300)
+        for k in (20, 64, 127, 256)]  # fmt: skip
+MANY_SPLIT = [(m, n, k) for m in (16, 40, 65, 130) for n in (16, 64, 70)
+              for k in (256, 500, 2055)]  # fmt: skip
 FEW = [operands.pairs, operands.tiny, operands.specials]
 
 

@@ -58,6 +58,25 @@ def test_nothing_is_for_the_emulator_alone():
         assert not re.search(r"fast::|fast_math|METAL fp|precise::", text), path
 
 
+# What a pointer or reference may point to here.
+POINTED = (
+    r"(?:unsigned|char|uint\d?|ushort|uchar|float\d?|bfloat|int|long|ulong"
+    r"|simdgroup_float8x8|r4_\w+)"
+)
+SPACES = ("device", "constant", "threadgroup", "thread")
+
+
+def test_every_pointer_names_its_address_space():
+    """Metal has no other; OpenCL would take one without."""
+    pointer = re.compile(rf"((?:\w+ )*){POINTED}(?:<[^<>;]*>)? ?[*&]+ ?(?:\w|\))")
+    found = 0
+    for path in [*METAL.rglob("*.metal"), ROOT / "src/cuda/r4_gpu_layout.h"]:
+        for match in pointer.finditer(without_comments(path.read_text())):
+            found += 1
+            assert set(match[1].split()) & set(SPACES), f"{path.name}: {match[0]}"
+    assert found > 100
+
+
 def spelled_for_opencl(text):
     """A vector of several values is a cast there."""
     return re.sub(r"(?<![\w<])((?:uint|float)[234])\(", r"(\1)(", text)
