@@ -60,6 +60,17 @@ def test_rows_with_more_escapes_than_are_kept(source):
     assert_loaded(got, want, source)
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_rows_of_more_spans_than_a_mask_has_bits(source):
+    w = operands.operands(operands.normal, 1, 2, 70000)[1]
+    want = pack(w)
+    assert len(want.escapes) > 0
+    got, damaged = load(loading(), source, w, want.base)
+    assert not damaged
+    assert_loaded(got, want, source)
+    assert (ours(Variant()).rebuild(got) == w).all()
+
+
 def test_more_rows_than_a_scan_has_threads():
     for n in (1, 1023, 1024, 1025, 5000):
         values = np.random.default_rng(n).integers(0, 1000, n, np.uint32)
