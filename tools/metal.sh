@@ -6,7 +6,7 @@
 can_emulate_metal() { [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ]; }
 
 setup_metal() {
-    require cc g++ python clang++ new-clang python-headers
+    require cc g++ python clang++ new-clang clang-fuzz python-headers
     setup_mlx
     METAL_NEW_CLANG=$(new_clang)
     export METAL_NEW_CLANG
@@ -48,7 +48,8 @@ count_pytests() {
 # All of it once more, each load and store of kernels and emulator watched by clang's sanitizers.
 run_sanitized_metal_pytest() { # [PYTEST OPTION]...
     local preload
-    preload=$(clang++ -print-file-name=libclang_rt.asan-x86_64.so)
+    preload=$(cd tests/metal && "$MLX_PYTHON" -c \
+        'import compiling; print(compiling.sanitizer_library())') || return 1
     # Python keeps memory until it ends.
     METAL_SANITIZE=1 LD_PRELOAD=$preload ASAN_OPTIONS=detect_leaks=0 run_metal_pytest "$@"
 }

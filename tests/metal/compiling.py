@@ -47,9 +47,23 @@ CHECKED = [
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    # Compilers run without the sanitizers that this process may run under.
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    command = [str(c) for c in command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def sanitizer_library():
+    """What Python must begin with under METAL_SANITIZE."""
+    machine = platform.machine()
+    for name in (f"libclang_rt.asan-{machine}.so", "libclang_rt.asan.so"):
+        command = [CLANG, f"-print-file-name={name}"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        if os.path.isabs(found) and os.path.exists(found):
+            return found
+    raise RuntimeError(f"{CLANG} has no shared library of its sanitizers")
 
 
 def made_from(*parts):

@@ -5,18 +5,15 @@ import os
 import subprocess
 import sys
 
-from compiling import CLANG
+from compiling import sanitizer_library
 from sources import ROOT
 
 
 def run_control(index):
-    library = f"libclang_rt.asan-{os.uname().machine}.so"
-    found = subprocess.run([CLANG, f"-print-file-name={library}"], capture_output=True, text=True,
-                           check=True).stdout.strip()  # fmt: skip
     environment = {
         **os.environ,
         "METAL_SANITIZE": "1",
-        "LD_PRELOAD": found,
+        "LD_PRELOAD": sanitizer_library(),
         # Python keeps memory until it ends.
         "ASAN_OPTIONS": "detect_leaks=0",
     }
