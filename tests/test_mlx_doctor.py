@@ -194,7 +194,7 @@ def test_failure(capsys, cache, distrusted):
     assert out.count("FAILED") == 4
     assert "one row of x             cpu" in out
     assert " differ, first at [0, 0] of [1, 37]: found 0x" in out
-    assert "What cpu would serve is rebuilt from now on" in out
+    assert "cpu: not used from now on" in out
     assert "Rebuilding failed" not in out
     assert distrusted == ["cpu"]
     (entry,) = json.loads(cache.read_text())["entries"]

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <typeinfo>
@@ -99,6 +100,21 @@ bool fits_gather(mx::Stream s, const R4Weight &w, size_t nproducts) {
                                             nproducts / nrows, nrows, &grid);
 }
 
+// Whether an array will most likely begin where a fused launch can read it: the kernels for any x
+// know no fusing. Views begin where what they view does, slices anywhere. Operations of MLX can
+// still put a result at an odd place, in the memory of an operand; then evaluation refuses.
+bool begins_aligned(const mx::array &a) {
+    static const std::set<std::string_view> views{"Reshape", "Flatten",    "Unflatten",
+                                                  "Squeeze", "ExpandDims", "Transpose",
+                                                  "View",    "Contiguous", "StopGradient"};
+    static const std::set<std::string_view> parts{"Slice", "DynamicSlice", "Split", "AsStrided"};
+    if (a.status() != mx::array::Status::unscheduled || !a.has_primitive())
+        return a.offset() % 8 == 0;
+    std::string_view name = a.primitive().name();
+    if (views.contains(name)) return begins_aligned(a.inputs()[0]);
+    return !parts.contains(name);
+}
+
 // If x is MLX's RMS norm of a row, not computed yet, which the kernels compute in the same way: its
 // eps. x is its input 0, its weight input 1.
 std::optional<float> find_norm(const mx::array &x, mx::Stream s) {
@@ -109,7 +125,7 @@ std::optional<float> find_norm(const mx::array &x, mx::Stream s) {
         return std::nullopt;
     const auto &row = x.inputs()[0], &weight = x.inputs()[1];
     if (row.dtype() != mx::bfloat16 || weight.dtype() != mx::bfloat16 || weight.ndim() != 1 ||
-        weight.shape(0) != x.shape(-1) || x.shape(-1) > most)
+        weight.shape(0) != x.shape(-1) || x.shape(-1) > most || !begins_aligned(row))
         return std::nullopt;
     return std::get<1>(static_cast<const mx::fast::RMSNorm &>(x.primitive()).state());
 }
@@ -127,7 +143,8 @@ std::optional<mx::array> r4_fuse_add(const mx::array &residual, const mx::array 
     if (!p || p->epilogue_ != CudaEpilogue::none || p->parts_.size() > 1 || p->eps_)
         return std::nullopt;
     if (residual.dtype() != mx::bfloat16 || residual.shape() != product.shape() ||
-        !fits_matvec(p->stream(), p->weights(product.inputs())[0]))
+        !fits_matvec(p->stream(), p->weights(product.inputs())[0]) ||
+        !begins_aligned(product.inputs()[0]))
         return std::nullopt;
     return make_nodes<CudaMatvec>(p->stream(), p->weights(product.inputs()),
                                   {product.inputs()[0], residual}, CudaEpilogue::added,
@@ -137,7 +154,8 @@ std::optional<mx::array> r4_fuse_add(const mx::array &residual, const mx::array 
 std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &up,
                                        const mx::array &act) {
     if (!r4_is_trusted("fused") || act.dtype() != mx::bfloat16 || act.shape() != mx::Shape{65536} ||
-        gate.shape() != up.shape())
+        gate.shape() != up.shape() || !gate.has_primitive() || gate.inputs().empty() ||
+        !begins_aligned(gate.inputs()[0]))
         return std::nullopt;
     // The weight of each, of a launch of its own or of several.
     auto weight_of = [](const auto *p, const mx::array &a) {

@@ -173,7 +173,8 @@ void bind_paths(nb::module_ &m) {
           "The kernel that serves nrows rows of x (of each item, with experts), or 'rebuild'; and "
           "why.");
     m.def("distrust", &binade::r4_distrust, "kernel"_a,
-          "From now on what 'cpu', 'matvec', 'gather' or 'rows' would serve is rebuilt.");
+          "From now on what 'cpu', 'matvec', 'gather' or 'rows' would serve is rebuilt; of 'fused' "
+          "launches the products stay, and MLX does the rest.");
     m.def("forbid_rebuild", &binade::r4_forbid_rebuild, "forbid"_a,
           "Makes it an error to rebuild where a kernel should serve, for tests.");
     m.def("reset_counts", &binade::r4_reset_counts);

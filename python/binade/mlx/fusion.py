@@ -148,8 +148,8 @@ def _is_product(activation: Any) -> bool:
         "x",
     ]:
         return False
-    (statement,) = _body_of(function) or [None]
-    product = statement.value if isinstance(statement, ast.Return) else None
+    statement, *others = _body_of(function) or [None]
+    product = statement.value if isinstance(statement, ast.Return) and not others else None
     return (
         isinstance(product, ast.BinOp)
         and isinstance(product.op, ast.Mult)

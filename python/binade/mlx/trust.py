@@ -67,7 +67,7 @@ def apply() -> None:
     if names:
         warnings.warn(
             f"kernels that failed their check on this machine are not used ({', '.join(names)}): "
-            "products rebuild the weight in BF16 instead, which is exact but slow; "
+            "MLX's own operations take their place, which is exact but slower; "
             "`binade doctor` checks again.",
             stacklevel=3,
         )
