@@ -43,7 +43,7 @@ class ByOurs:
     """With our kernels on R4, each weight packed once. `nrebuilt`: products that none serves."""
 
     def __init__(self):
-        self.nrebuilt = self.nmatmuls = self.ngathers = 0
+        self.nrebuilt = self.nmatmuls = self.ngathers = self.nsorted = 0
         self.pack = functools.lru_cache(None)(lambda name: pack(self.weights[name]))
         self.weights = {}
 
@@ -62,6 +62,7 @@ class ByOurs:
 
     def gather(self, x, w, experts, is_sorted):
         self.ngathers += 1
+        self.nsorted += is_sorted
         run, weight = ours(Variant(), GPU), [self.packed(w)]
         if is_sorted:
             return run.gather(x, weight, experts, is_sorted=True)[0]
