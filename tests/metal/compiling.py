@@ -27,8 +27,8 @@ COMMON = [
     "-Werror",
     *CPU,
 ]
-# METAL_SANITIZE=1 adds clang's address and undefined sanitizers to the emulator and to kernels that
-# are not checked. Python must then begin with the sanitizers' library.
+# METAL_SANITIZE=1 adds clang's address and undefined sanitizers to the emulator and to our kernels
+# that are not checked. Python must then begin with the sanitizers' library.
 SANITIZED = os.environ.get("METAL_SANITIZE") == "1"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libsan"]
 # What is unusual but right in Metal.
@@ -168,7 +168,7 @@ def compile_source(source, fma=True, checked=False, counted=False):
         flags += CHECKED
     elif counted:
         flags += COUNTED
-    elif SANITIZED:
+    elif SANITIZED and source.ours:
         flags += SANITIZERS
     name = f"{source.name}-{made_from(text, flags, emulator_text(), wheel.NAME, CLANG)}"
     library = BUILD / f"{name}.so"

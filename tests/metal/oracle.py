@@ -71,7 +71,7 @@ def gather_kernels():
 def sources():
     """By the name of what they hold."""
     return {
-        name: Source(f"mlx_{name}", [file], list(kernels()), prelude=prelude)
+        name: Source(f"mlx_{name}", [file], list(kernels()), prelude=prelude, ours=False)
         for name, (file, kernels, prelude) in {
             "gemv": (KERNELS / "gemv.h", gemv_kernels, INCLUDE_UTILS),
             "fused": (STEEL / "steel_gemm_fused.h", fused_kernels, INCLUDE_STEEL),

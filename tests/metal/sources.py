@@ -101,7 +101,7 @@ class Source:
     """A library of kernels: files in this order, then kernels out of them and bodies.
 
     `replace` changes text of the files named, for tests that must fail; `prelude` comes first.
-    MLX's headers can be included.
+    MLX's headers can be included. What is not `ours` is not worth a sanitizer's time.
     """
 
     name: str
@@ -109,6 +109,7 @@ class Source:
     kernels: list
     replace: dict = dataclasses.field(default_factory=dict)
     prelude: str = "using namespace metal;"
+    ours: bool = True
 
     def read(self, path):
         text = pathlib.Path(ROOT / path).read_text()

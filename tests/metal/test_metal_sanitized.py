@@ -1,5 +1,5 @@
 """Kernels under clang's sanitizers, which see arrays that no other check sees: a thread's own.
-`./run test metal` runs all other tests under them too."""
+`./run test metal` runs most other tests under them too."""
 
 import os
 import subprocess
