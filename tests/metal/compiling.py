@@ -170,11 +170,11 @@ def compile_source(source, fma=True, checked=False, counted=False):
         flags += COUNTED
     elif SANITIZED and source.ours:
         flags += SANITIZERS
-    name = f"{source.name}-{made_from(text, flags, emulator_text(), wheel.NAME, CLANG)}"
+    runtime = build_runtime()
+    name = f"{source.name}-{made_from(text, flags, runtime, wheel.NAME, CLANG)}"
     library = BUILD / f"{name}.so"
     if library.exists():
         return library
-    runtime = build_runtime()
     scratch = library.with_suffix(f".{os.getpid()}")
     unit = scratch.with_suffix(f"{scratch.suffix}.cpp")
     unit.write_text(text)
