@@ -30,7 +30,7 @@ COMMON = [
 # METAL_SANITIZE=1 adds clang's address and undefined sanitizers to the emulator and to our kernels
 # that are not checked. Python must then begin with the sanitizers' library.
 SANITIZED = os.environ.get("METAL_SANITIZE") == "1"
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libsan"]
+SANITIZERS = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libsan"]
 # What is unusual but right in Metal.
 QUIET = ["unknown-pragmas", "unused-variable", "unused-but-set-variable", "unused-parameter",
          "duplicate-decl-specifier", "unused-function", "unused-const-variable", "pass-failed",
