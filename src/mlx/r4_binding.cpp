@@ -168,7 +168,7 @@ void bind_paths(nb::module_ &m) {
         "a"_a, "Whether an evaluated array lies row by row without gaps.");
     m.def("mlx_is_proven", &binade::r4_mlx_is_proven,
           "Whether the kernels are proven to add in the order of the MLX that runs.");
-    m.def("path", &path_of, "w"_a, "nrows"_a, "has_bias"_a = false, nb::kw_only(),
+    m.def("path", &path_of, "w"_a, "nrows"_a, nb::arg("has_bias") = false, nb::kw_only(),
           nb::arg("sorted_indices") = false,
           "The kernel that serves nrows rows of x (of each item, with experts), or 'rebuild'; and "
           "why.");

@@ -220,8 +220,8 @@ def _conclude(report: Report, results: list[selfcheck.Result]) -> bool:
     report.line(f"{len(failed)} of {len(results)} checks failed; please report this.", urgent=True)
     if names:
         report.line(
-            f"{', '.join(names)}: not used from now on; weights are rebuilt in BF16 instead, or MLX "
-            "does what fused launches would, which is exact but slower.",
+            f"{', '.join(names)}: not used from now on; weights are rebuilt in BF16 instead, or "
+            "MLX does what fused launches would, which is exact but slower.",
             urgent=True,
         )
     if any("rebuild" in r.kernels and len(r.kernels) == 1 for r in failed):
