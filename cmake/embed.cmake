@@ -32,5 +32,5 @@ ${names}    0};
 static const char *const texts[] = {
 ${texts}    0};
 extern const struct gpu_sources gpu_sources;
-const struct gpu_sources gpu_sources = {names, texts, ${n}};
+__attribute__((visibility(\"default\"))) const struct gpu_sources gpu_sources = {names, texts, ${n}};
 ")

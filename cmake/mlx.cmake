@@ -44,7 +44,7 @@ file(GLOB mlx_sources CONFIGURE_DEPENDS src/mlx/*.cpp)
 list(REMOVE_ITEM mlx_sources "${PROJECT_SOURCE_DIR}/src/mlx/r4_binding.cpp")
 # Device code is compiled when it is first wanted, so its text travels inside the library.
 file(GLOB device_files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" src/cuda/*.cu
-     src/cuda/*.cuh src/cuda/r4_gpu_layout.h)
+     src/cuda/*.cuh src/cuda/r4_gpu_layout.h src/metal/*.metal src/metal/bodies/*.metal)
 list(FILTER device_files EXCLUDE REGEX "r4_launch")
 list(TRANSFORM device_files PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE device_paths)
 add_custom_command(OUTPUT gpu_sources.c
@@ -52,7 +52,8 @@ add_custom_command(OUTPUT gpu_sources.c
                            -P "${PROJECT_SOURCE_DIR}/cmake/embed.cmake" ${device_files}
                    DEPENDS ${device_paths} "${PROJECT_SOURCE_DIR}/cmake/embed.cmake" VERBATIM)
 add_library(binade_mlx SHARED ${mlx_sources} src/cuda/gpu_driver.c src/cuda/r4_grid.c
-            src/cuda/r4_gpu_plain.c "${CMAKE_CURRENT_BINARY_DIR}/gpu_sources.c")
+            src/cuda/r4_gpu_plain.c src/metal/metal_kernels.c src/metal/metal_plan.c
+            src/metal/metal_rules.c "${CMAKE_CURRENT_BINARY_DIR}/gpu_sources.c")
 target_compile_features(binade_mlx PUBLIC cxx_std_20)
 target_compile_options(binade_mlx PRIVATE ${mlx_cxx_flags})
 target_include_directories(binade_mlx PRIVATE src)

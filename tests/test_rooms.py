@@ -15,7 +15,7 @@ ALLOWED = {
     "src/pack": {"base", "io", "format", "r4", "cpu", "pack"},
     "src/cuda": {"format", "cuda"},
     "src/metal": {"metal"},
-    "src/mlx": {"mlx", "cuda"},  # and MLX's own headers, whose folder has the same name
+    "src/mlx": {"mlx", "cuda", "metal"},  # and MLX's own headers, whose folder has the same name
 }
 # r4_ops.h is installed beside a header that includes it.
 PUBLIC = {"binade.h", "binade_r4.h", "r4_ops.h"}

@@ -101,7 +101,7 @@ int gpu_compiler_version(int *major, int *minor) {
     return find_compiler(&c) == 0 && c.version(major, minor) == 0;
 }
 
-static const char *find_source(const struct gpu_sources *sources, const char *file) {
+const char *gpu_find_source(const struct gpu_sources *sources, const char *file) {
     for (int i = 0; i < sources->count; i++) {
         if (strcmp(sources->names[i], file) == 0) return sources->texts[i];
     }
@@ -123,7 +123,7 @@ static int say_log(const struct compiler *c, void *program, const char *file,
 
 int gpu_compile(const struct gpu_sources *sources, const char *file, const char *define, int major,
                 int minor, char **image, size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]) {
-    const char *source = find_source(sources, file);
+    const char *source = gpu_find_source(sources, file);
     char target[64], defined[64];
     const char *options[] = {target, "--std=c++17", "--fmad=false", defined};
     void *program = NULL;

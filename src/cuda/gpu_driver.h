@@ -26,6 +26,9 @@ struct gpu_sources {
     int count;
 };
 
+/* The text of a file; NULL if it is none of the sources. */
+const char *gpu_find_source(const struct gpu_sources *sources, const char *file);
+
 /* Compiles one of the sources, such as "cuda/r4_matvec.cu", with `define` ("NAME=VALUE", or NULL),
  * for a compute capability. *image is malloc'd machine code. Returns 0, or -1 with a sentence in
  * `message`. */

@@ -2,7 +2,6 @@
 #include "mlx/cuda_nodes.h"
 
 #include <functional>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -50,21 +49,6 @@ void check_only_x(const std::vector<int> &argnums, const char *operation) {
 const mx::array &no_indices() {
     static const auto *none = new mx::array(std::initializer_list<int>{}, mx::uint32);
     return *none;
-}
-
-// Products for which each batch of x meets the next few experts, as mlx-lm asks for them, need no
-// indices of x: returns how many, or 0 if they are another kind.
-int items_per_batch(const mx::array &x, const mx::array &rhs) {
-    mx::Shape batch(x.shape().begin(), x.shape().end() - 2);
-    const auto &items = rhs.shape();
-    if (batch.size() > items.size()) return 0;
-    batch.insert(batch.begin(), items.size() - batch.size(), 1);
-    size_t d = 0;
-    while (d < items.size() && batch[d] == items[d])
-        d++;
-    for (size_t rest = d; rest < items.size(); rest++)
-        if (batch[rest] != 1) return 0;
-    return std::accumulate(items.begin() + d, items.end(), 1, std::multiplies<int>());
 }
 
 // The nodes of a product.

@@ -7,9 +7,13 @@
 
 #include <iterator>
 
+#include "cuda/gpu_driver.h"
 #include "mlx/r4_group.h"
 #include "mlx/r4_load.h"
+#include "mlx/r4_metal.h"
 #include "mlx/r4_path.h"
+
+extern "C" BINADE_API const gpu_sources gpu_sources;
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -77,9 +81,10 @@ void bind_weight(nb::module_ &m) {
         .def_prop_ro(
             "device",
             [](const binade::R4Weight &w) {
-                return w.layout == binade::R4Layout::cpu ? "cpu" : "cuda";
+                const char *names[] = {"cpu", "cuda", "metal"};
+                return names[static_cast<int>(w.layout)];
             },
-            "What it was made for: cpu or cuda.");
+            "What it was made for: cpu, cuda or metal.");
 }
 
 void bind_group(nb::module_ &m) {
@@ -139,8 +144,12 @@ void bind_operations(nb::module_ &m) {
 }
 
 nb::tuple path_of(const binade::R4Weight &w, int nrows, bool has_bias, bool sorted_indices) {
-    binade::R4Case c{
-        .layout = w.layout, .nrows = nrows, .has_bias = has_bias, .is_sorted = sorted_indices};
+    binade::R4Case c{.layout = w.layout,
+                     .nrows = nrows,
+                     .rows = w.rows,
+                     .cols = w.cols,
+                     .has_bias = has_bias,
+                     .is_sorted = sorted_indices};
     auto path = w.stacked ? binade::r4_gather_path(c) : binade::r4_matmul_path(c);
     return nb::make_tuple(path.kernel, path.reason);
 }
@@ -185,6 +194,43 @@ void bind_paths(nb::module_ &m) {
           "The same as (operation, kernel, rows of x, rows, columns of the weight, count).");
 }
 
+// Python in the place of an Apple GPU.
+binade::MetalLauncher launcher_of(nb::callable function) {
+    return [function](const binade::MetalLaunch &launch) {
+        nb::gil_scoped_acquire locked;
+        const auto &p = launch.plan;
+        nb::list shapes, values;
+        for (const auto &shape : launch.shapes)
+            shapes.append(shape_of(shape));
+        for (int i = 0; i < p.nvalues; i++)
+            values.append(p.values[i]);
+        auto made = function(p.kernel, values, nb::make_tuple(p.grid[0], p.grid[1], p.grid[2]),
+                             nb::make_tuple(p.threadgroup[0], p.threadgroup[1], p.threadgroup[2]),
+                             launch.inputs, shapes);
+        return nb::cast<binade::Arrays>(made);
+    };
+}
+
+void bind_metal(nb::module_ &m) {
+    m.def(
+        "set_metal_launcher",
+        [](const std::string &architecture, std::optional<nb::callable> function) {
+            binade::metal_set_launcher(architecture, function ? launcher_of(*function) : nullptr);
+        },
+        "architecture"_a, "function"_a.none(),
+        "For tests: function(kernel, values, grid, threadgroup, inputs, shapes) carries out "
+        "launches instead of an Apple GPU of that architecture; None undoes it.");
+    m.def(
+        "device_sources",
+        [] {
+            nb::dict texts;
+            for (int i = 0; i < ::gpu_sources.count; i++)
+                texts[::gpu_sources.names[i]] = ::gpu_sources.texts[i];
+            return texts;
+        },
+        "The device code inside this build, by file name.");
+}
+
 } // namespace
 
 NB_MODULE(_ops, m) {
@@ -197,4 +243,5 @@ NB_MODULE(_ops, m) {
     bind_making(m);
     bind_operations(m);
     bind_paths(m);
+    bind_metal(m);
 }

@@ -8,9 +8,10 @@
 #include "binade_r4.h"
 #include "mlx/allocator.h"
 #include "mlx/cuda_launch.h"
-#include "mlx/cuda_load.h"
 #include "mlx/device.h"
+#include "mlx/gpu_load.h"
 #include "mlx/ops.h"
+#include "mlx/r4_metal.h"
 
 namespace binade {
 
@@ -70,11 +71,10 @@ mx::Dtype dtype_of(const binade_tensor &t) {
 }
 
 // For the device that is the default when a weight is loaded.
-bool loads_for_cuda() {
-    if (mx::default_device() == mx::Device::cpu) return false;
-    if (cuda_is_available()) return true;
-    throw Error(BINADE_E_USAGE, "packed weights have kernels for CPUs and NVIDIA GPUs only so far; "
-                                "choose the CPU with mx.set_default_device(mx.cpu)");
+R4Layout default_layout() {
+    if (metal_is_emulated()) return R4Layout::metal;
+    if (mx::default_device() == mx::Device::cpu) return R4Layout::cpu;
+    return cuda_is_available() ? R4Layout::cuda : R4Layout::metal;
 }
 
 } // namespace
@@ -105,7 +105,7 @@ Checkpoint::Checkpoint(const std::string &path, const std::string &revision) {
     check(binade_open(path.c_str(), revision.empty() ? nullptr : revision.c_str(), &c, &error),
           error);
     checkpoint_ = std::shared_ptr<binade_checkpoint>(c, binade_close);
-    cuda_views_ = std::make_shared<CudaViews>();
+    gpu_views_ = std::make_shared<GpuViews>();
 }
 
 std::string Checkpoint::path() const {
@@ -164,7 +164,8 @@ R4Weight Checkpoint::load_r4(const std::string &name, int row0, int row1) const 
     if (row0 < 0 || row1 < row0)
         throw Error(BINADE_E_USAGE, "tensor " + name + ": rows " + std::to_string(row0) + " to " +
                                         std::to_string(row1) + " are no range");
-    if (loads_for_cuda()) return cuda_views_->load(checkpoint_.get(), i, row0, row1);
+    if (auto layout = default_layout(); layout != R4Layout::cpu)
+        return gpu_views_->load(checkpoint_.get(), i, layout, row0, row1);
     OwnedR4 owned;
     binade_error error{};
     check(binade_r4_load(checkpoint_.get(), i, static_cast<uint64_t>(row0),
@@ -176,7 +177,7 @@ R4Weight Checkpoint::load_r4(const std::string &name, int row0, int row1) const 
 R4Weight r4_make(const mx::array &weight) {
     if (weight.dtype() != mx::bfloat16 || weight.ndim() < 2 || weight.ndim() > 3)
         throw Error(BINADE_E_USAGE, "only BF16 arrays of two or three dimensions can be packed");
-    if (loads_for_cuda()) return cuda_make_r4(weight);
+    if (auto layout = default_layout(); layout != R4Layout::cpu) return gpu_make_r4(weight, layout);
     auto bf16 = mx::contiguous(weight);
     bf16.eval();
     bool stacked = weight.ndim() == 3;

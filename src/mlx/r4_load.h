@@ -30,7 +30,7 @@ class BINADE_API Checkpoint {
     binade_tensor info(const std::string &name) const;
 
     // A packed tensor, or rows [row0, row1) of it (of each expert of a stack), for the default
-    // device. On CUDA the tensor is loaded whole, and weights that are rows of it share its memory.
+    // device. On GPUs the tensor is loaded whole, and weights that are rows of it share its memory.
     R4Weight load_r4(const std::string &name) const;
     R4Weight load_r4(const std::string &name, int row0, int row1) const;
     // Any tensor in its own dtype, decoded if it is packed; 8-bit floats as uint8, as MLX loads
@@ -39,7 +39,7 @@ class BINADE_API Checkpoint {
 
   private:
     std::shared_ptr<binade_checkpoint> checkpoint_;
-    std::shared_ptr<class CudaViews> cuda_views_;
+    std::shared_ptr<class GpuViews> gpu_views_;
     size_t index_of(const std::string &name) const;
 };
 

@@ -7,6 +7,7 @@
 
 #include "mlx/cuda_nodes.h"
 #include "mlx/ops.h"
+#include "mlx/r4_metal.h"
 #include "mlx/r4_path.h"
 #include "mlx/r4_primitives.h"
 
@@ -20,7 +21,7 @@ namespace {
 mx::Stream stream_for(const R4Weight &w, mx::StreamOrDevice s, const char *operation) {
     auto stream = mx::to_stream(s);
     bool on_cpu = stream.device == mx::Device::cpu, for_cpu = w.layout == R4Layout::cpu;
-    if (on_cpu != for_cpu) {
+    if (on_cpu != for_cpu && !metal_is_emulated()) {
         std::ostringstream text;
         text << "[" << operation << "] The packed weight was made for "
              << (for_cpu ? "the CPU" : "a GPU") << ", the operation is to run on "
@@ -70,6 +71,7 @@ bool is_empty(const R4Weight &w) {
 mx::array rebuilt(const R4Weight &w, mx::Stream s) {
     if (is_empty(w)) return mx::zeros(w.shape(), mx::bfloat16, s);
     if (w.layout == R4Layout::cuda) return cuda_rebuild(w, s);
+    if (w.layout == R4Layout::metal) return metal_rebuild(w, s);
     return mx::array(w.shape(), mx::bfloat16, std::make_shared<R4Rebuild>(s, dims_of(w)),
                      *w.arrays);
 }
@@ -101,6 +103,8 @@ mx::array gather_rebuilt(const mx::array &x, const R4Weight &w, const R4Path &pa
 R4Path path_of_gather(const mx::array &x, const R4Weight &w, bool has_lhs, bool sorted) {
     return r4_gather_path({.layout = w.layout,
                            .nrows = x.shape(-2),
+                           .rows = w.rows,
+                           .cols = w.cols,
                            .has_bias = false,
                            .is_bf16 = is_bf16(x),
                            .is_sorted = sorted && !has_lhs});
@@ -113,6 +117,11 @@ void check_gather(const mx::array &x, const R4Weight &w, const std::optional<mx:
         throw std::invalid_argument("[r4_gather_mm] x needs at least two dimensions.");
     check_integers("r4_gather_mm", rhs);
     if (lhs) check_integers("r4_gather_mm", *lhs);
+}
+
+// A kernel that may take several weights.
+bool is_on_gpu(const R4Path &path) {
+    return path.kernel != "cpu" && path.kernel != "rebuild";
 }
 
 bool share_kernel(const R4Weight &a, const R4Weight &b) {
@@ -132,6 +141,19 @@ Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, c
     for (auto &i : indices)
         i = mx::contiguous(mx::astype(i, mx::uint32, s), false, s);
     return indices;
+}
+
+int items_per_batch(const mx::array &x, const mx::array &rhs) {
+    mx::Shape batch(x.shape().begin(), x.shape().end() - 2);
+    const auto &items = rhs.shape();
+    if (batch.size() > items.size()) return 0;
+    batch.insert(batch.begin(), items.size() - batch.size(), 1);
+    size_t d = 0;
+    while (d < items.size() && batch[d] == items[d])
+        d++;
+    for (size_t rest = d; rest < items.size(); rest++)
+        if (batch[rest] != 1) return 0;
+    return std::accumulate(items.begin() + d, items.end(), 1, std::multiplies<int>());
 }
 
 // ---- Weights -----------------------------------------------------------------------------------
@@ -164,15 +186,21 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
     auto stream = stream_for(w, s, "r4_matmul");
     auto path = r4_matmul_path({.layout = w.layout,
                                 .nrows = product_of(x.shape(), 1),
+                                .rows = w.rows,
+                                .cols = w.cols,
                                 .has_bias = bias.has_value(),
                                 .is_bf16 = is_bf16(x, bias)});
     bool has_no_sums = product_of(x.shape(), 1) == 0 || w.rows == 0;
-    if (has_no_sums && w.layout == R4Layout::cuda && is_bf16(x, bias)) {
+    if (has_no_sums && w.layout != R4Layout::cpu && is_bf16(x, bias)) {
         auto shape = x.shape(); // MLX's addmm divides by these numbers on CUDA
         shape.back() = w.rows;
         return mx::zeros(shape, mx::bfloat16, stream);
     }
-    if (path.kernel == "rebuild" || (is_empty(w) && w.layout == R4Layout::cuda)) {
+    if (w.layout == R4Layout::metal && path.kernel != "rebuild" && !is_empty(w)) {
+        if (auto products = metal_matmul(x, {w}, bias, stream)) return (*products)[0];
+        path = {"rebuild", ""};
+    }
+    if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu)) {
         auto transposed = mx::transpose(rebuilt(w, path, stream), stream);
         return bias ? mx::addmm(*bias, x, transposed, 1.0f, 1.0f, stream)
                     : mx::matmul(x, transposed, stream);
@@ -196,12 +224,19 @@ std::vector<mx::array> r4_matmuls(const mx::array &x, const std::vector<R4Weight
         stream_for(w, s, "r4_matmul");
         auto path = r4_matmul_path({.layout = w.layout,
                                     .nrows = product_of(x.shape(), 1),
+                                    .rows = w.rows,
+                                    .cols = w.cols,
                                     .has_bias = false,
                                     .is_bf16 = is_bf16(x)});
-        nfused += path.kernel == "matvec" && share_kernel(w, weights[0]) && !is_empty(w);
+        nfused += is_on_gpu(path) && share_kernel(w, weights[0]) && !is_empty(w);
     }
-    if (nfused == weights.size() && nfused > 1 && nfused <= cuda_matvec_most)
-        return cuda_matvec(x, weights, mx::to_stream(s));
+    if (nfused == weights.size() && nfused > 1) {
+        auto stream = mx::to_stream(s);
+        if (weights[0].layout == R4Layout::cuda && nfused <= cuda_matvec_most)
+            return cuda_matvec(x, weights, stream);
+        if (weights[0].layout == R4Layout::metal && nfused <= METAL_NPARTS)
+            if (auto products = metal_matmul(x, weights, std::nullopt, stream)) return *products;
+    }
     std::vector<mx::array> products;
     for (const auto &w : weights)
         products.push_back(r4_matmul(x, w, std::nullopt, s));
@@ -214,7 +249,13 @@ mx::array r4_gather_mm(const mx::array &x, const R4Weight &w,
     check_gather(x, w, lhs_indices, rhs_indices);
     auto stream = stream_for(w, s, "r4_gather_mm");
     auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
-    if (path.kernel == "rebuild" || (is_empty(w) && w.layout == R4Layout::cuda))
+    if (w.layout == R4Layout::metal && path.kernel != "rebuild" && !is_empty(w)) {
+        auto products =
+            metal_gather(x, {w}, lhs_indices, rhs_indices, sorted_indices && !lhs_indices, stream);
+        if (products) return (*products)[0];
+        path = {"rebuild", ""};
+    }
+    if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu))
         return gather_rebuilt(x, w, path, lhs_indices, rhs_indices, sorted_indices, stream);
     if (w.layout == R4Layout::cuda) return cuda_gather(x, {w}, lhs_indices, rhs_indices, stream)[0];
     auto indices = gather_indices(x, lhs_indices, rhs_indices, stream);
@@ -235,10 +276,16 @@ std::vector<mx::array> r4_gather_mms(const mx::array &x, const std::vector<R4Wei
         check_gather(x, w, lhs_indices, rhs_indices);
         stream_for(w, s, "r4_gather_mm");
         auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
-        nfused += path.kernel == "gather" && share_kernel(w, weights[0]) && !is_empty(w);
+        nfused += is_on_gpu(path) && share_kernel(w, weights[0]) && !is_empty(w);
     }
-    if (nfused == weights.size() && nfused > 1 && nfused <= cuda_gather_most)
-        return cuda_gather(x, weights, lhs_indices, rhs_indices, mx::to_stream(s));
+    if (nfused == weights.size() && nfused > 1 && nfused <= cuda_gather_most) {
+        auto stream = mx::to_stream(s);
+        if (weights[0].layout == R4Layout::cuda)
+            return cuda_gather(x, weights, lhs_indices, rhs_indices, stream);
+        if (auto products = metal_gather(x, weights, lhs_indices, rhs_indices,
+                                         sorted_indices && !lhs_indices, stream))
+            return *products;
+    }
     std::vector<mx::array> products;
     for (const auto &w : weights)
         products.push_back(r4_gather_mm(x, w, lhs_indices, rhs_indices, sorted_indices, s));
@@ -253,9 +300,10 @@ mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::StreamOrDevice s)
         r4_check_may_rebuild();
         return mx::take(rebuilt(w, stream), ids, 0, stream);
     }
-    if (w.layout == R4Layout::cuda)
-        return is_empty(w) ? mx::take(rebuilt(w, stream), ids, 0, stream)
-                           : cuda_rows(w, ids, stream);
+    if (w.layout != R4Layout::cpu && (is_empty(w) || ids.is_tracer()))
+        return mx::take(rebuilt(w, stream), ids, 0, stream);
+    if (w.layout == R4Layout::cuda) return cuda_rows(w, ids, stream);
+    if (w.layout == R4Layout::metal) return metal_rows(w, ids, stream);
     auto wide = mx::contiguous(mx::astype(ids, mx::int64, stream), false, stream);
     auto shape = ids.shape();
     shape.push_back(w.cols);

@@ -27,7 +27,7 @@ namespace binade {
 namespace mx = mlx::core;
 
 // For which device a weight is laid out.
-enum class R4Layout { cpu, cuda };
+enum class R4Layout { cpu, cuda, metal };
 
 // A packed weight as MLX arrays, row-contiguous. Copies share them.
 struct R4Weight {
@@ -39,8 +39,8 @@ struct R4Weight {
     int experts; // 1 for a matrix
     int rows, cols;
     bool stacked; // the weight is 3-D, [E, R, K]
-    // cuda: it is rows [row0, row0 + rows) of every block_rows rows of the arrays; `base` is the
-    // exponent of code 0.
+    // cuda, metal: it is rows [row0, row0 + rows) of every block_rows rows of the arrays; `base` is
+    // the exponent of code 0.
     int row0 = 0, block_rows = 0, base = 0;
 
     BINADE_API mx::Shape shape() const;
@@ -68,7 +68,7 @@ BINADE_API mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::Stream
 BINADE_API mx::array r4_rebuild(const R4Weight &w, mx::StreamOrDevice s = {});
 
 // Several products with one x, as of q, k and v; and with the same experts, as of gate and up. On
-// CUDA one launch computes up to three (two) of them.
+// GPUs one launch computes up to three (two) of them.
 BINADE_API std::vector<mx::array>
 r4_matmuls(const mx::array &x, const std::vector<R4Weight> &weights, mx::StreamOrDevice s = {});
 BINADE_API std::vector<mx::array>

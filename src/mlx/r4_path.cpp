@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "mlx/r4_metal.h"
 #include "mlx/version.h"
 
 namespace binade {
@@ -51,19 +52,25 @@ bool r4_is_trusted(const std::string &kernel) {
 }
 
 bool r4_mlx_is_proven() {
-#ifdef __APPLE__
-    return false;
-#else
     static const bool proven = std::string(mx::version()) == "0.32.2";
     return proven;
+}
+
+// On macOS MLX's CPU backend calls Apple's products, whose order is not known.
+static bool mlx_is_proven_on(R4Layout layout) {
+#ifdef __APPLE__
+    if (layout == R4Layout::cpu) return false;
+#else
+    (void)layout;
 #endif
+    return r4_mlx_is_proven();
 }
 
 // ---- Paths -------------------------------------------------------------------------------------
 
 // What holds for every kernel; an empty kernel means that nothing speaks against one.
 static R4Path common_path(const R4Case &c, const char *kernel) {
-    if (!r4_mlx_is_proven())
+    if (!mlx_is_proven_on(c.layout))
         return {"rebuild",
                 std::string("the order of MLX ") + mx::version() + " on this system is not proven",
                 false};
@@ -74,7 +81,37 @@ static R4Path common_path(const R4Case &c, const char *kernel) {
     return {"", ""};
 }
 
+// What the kernels for Apple GPUs choose, as a kernel's name and their reason.
+static R4Path metal_path(enum metal_ours kernel, const char *why) {
+    switch (kernel) {
+    case METAL_OURS_REBUILD:
+        return {"rebuild", why};
+    case METAL_OURS_GATHER:
+        return {"gather", why};
+    case METAL_OURS_WIDE:
+    case METAL_OURS_GEMM:
+    case METAL_OURS_GEMM_SPLIT:
+    case METAL_OURS_GEMM_EXPERTS:
+        return {"gemm", why};
+    default:
+        return {"matvec", why};
+    }
+}
+
+static R4Path if_trusted(R4Path path) {
+    if (path.kernel == "rebuild" || r4_is_trusted(path.kernel)) return path;
+    return {"rebuild", "its self-check failed on this machine", false};
+}
+
 R4Path r4_matmul_path(const R4Case &c) {
+    if (c.layout == R4Layout::metal) {
+        auto common = common_path(c, "");
+        if (!common.kernel.empty()) return common;
+        auto product = metal_product_of(c.nrows, c.cols, c.has_bias);
+        product.n = c.rows;
+        auto choice = metal_matmul_choice(&metal_device(), &product);
+        return if_trusted(metal_path(choice.kernel, choice.why));
+    }
     bool on_cpu = c.layout == R4Layout::cpu;
     auto path = common_path(c, on_cpu ? "cpu" : "matvec");
     if (!path.kernel.empty()) return path;
@@ -85,6 +122,13 @@ R4Path r4_matmul_path(const R4Case &c) {
 }
 
 R4Path r4_gather_path(const R4Case &c) {
+    if (c.layout == R4Layout::metal) {
+        auto common = common_path(c, "");
+        if (!common.kernel.empty()) return common;
+        metal_items items{c.nrows, c.rows, c.cols, c.is_sorted, true};
+        auto choice = metal_gather_choice(&metal_device(), &items);
+        return if_trusted(metal_path(choice.kernel, choice.why));
+    }
     bool on_cpu = c.layout == R4Layout::cpu;
     auto path = common_path(c, on_cpu ? "cpu" : "gather");
     if (!path.kernel.empty()) return path;

@@ -13,12 +13,13 @@ namespace binade {
 struct R4Case {
     R4Layout layout;
     int nrows;                     // of x, all its leading dimensions
+    int rows, cols;                // of the weight
     bool has_bias, is_bf16 = true; // x, and the bias
     bool is_sorted = false;        // gathered products: MLX is promised sorted experts
 };
 
 struct R4Path {
-    std::string kernel; // "cpu", "matvec", "gather" or "rebuild"
+    std::string kernel; // "cpu", "matvec", "gather", "gemm" (Metal) or "rebuild"
     std::string reason;
     // Rebuilding is all there is for such a product, and no failure.
     bool is_planned = true;
@@ -28,13 +29,13 @@ BINADE_API R4Path r4_matmul_path(const R4Case &c);
 // nrows: those of each item.
 BINADE_API R4Path r4_gather_path(const R4Case &c);
 
-// A kernel ("cpu", "matvec", "gather", "rows") whose self-check failed on this machine: from now on
-// what it would serve is rebuilt. "fused": products stay, and MLX does what comes before and after.
+// A kernel ("cpu", "matvec", "gather", "gemm", "rows") whose self-check failed on this machine:
+// from now on what it would serve is rebuilt. "fused": products stay, and MLX does what comes
+// before and after.
 BINADE_API void r4_distrust(const std::string &kernel);
 bool r4_is_trusted(const std::string &kernel);
 
-// Whether the MLX that runs is one whose order of sums the kernels are proven to have: version
-// 0.32.2 with its own matmul. On macOS MLX's CPU backend calls Apple's, whose order is not known.
+// Whether the MLX that runs is the version whose order of sums the kernels are proven to have.
 BINADE_API bool r4_mlx_is_proven();
 
 // Makes it an error, when it is asked for, to rebuild where a kernel should serve, for tests: equal

@@ -41,6 +41,10 @@ inline Arrays with_weight(Arrays inputs, const R4Weight &w) {
 Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, const mx::array &rhs,
                       mx::Stream s);
 
+// Products for which each batch of x meets the next few experts, as mlx-lm asks for them, need no
+// indices of x: returns how many, or 0 if they are another kind.
+int items_per_batch(const mx::array &x, const mx::array &rhs);
+
 class R4Primitive : public mx::UnaryPrimitive {
   public:
     R4Primitive(mx::Stream stream, R4Dims dims) : UnaryPrimitive(stream), dims_(dims) {}

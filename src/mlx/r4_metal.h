@@ -1,0 +1,56 @@
+// r4_metal.h - packed products on Apple GPUs: launches of src/metal's kernels as nodes of MLX's
+// graph.
+//
+// MLX's metal_kernel takes a kernel's text, so the files travel inside the library, unchanged.
+// Which kernel serves a product, and how it is launched, is planned in C (metal/metal_plan.h).
+// Nodes have no gradient: whatever is part of a trace is rebuilt.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "metal/metal_plan.h"
+#include "mlx/r4_primitives.h"
+
+namespace binade {
+
+// A launch: inputs in the order of the kernel's table, outputs of these shapes and dtypes.
+struct MetalLaunch {
+    const metal_plan &plan;
+    const Arrays &inputs;
+    const std::vector<mx::Shape> &shapes;
+    const std::vector<mx::Dtype> &dtypes;
+};
+using MetalLauncher = std::function<Arrays(const MetalLaunch &)>;
+
+// For tests: another thing that carries out launches, for the GPU that `architecture` names, on
+// whatever device; {} undoes it.
+BINADE_API void metal_set_launcher(const std::string &architecture, MetalLauncher launcher);
+
+// Whether MLX's GPU, or what stands for it, is Apple's.
+bool metal_is_available();
+bool metal_is_emulated();
+const metal_gpu &metal_device();
+
+// Carries out a plan: `given` by the names of the kernel's table, without sizes; `shapes` of
+// outputs.
+Arrays metal_launch(const metal_plan &plan, const std::map<std::string, mx::array> &given,
+                    const std::vector<mx::Shape> &shapes, mx::Stream s);
+
+metal_product metal_product_of(int nrows, int cols, bool has_bias);
+
+// Products of x with up to three weights; nullopt where weights are to be rebuilt. A bias comes
+// with one weight.
+std::optional<Arrays> metal_matmul(const mx::array &x, const std::vector<R4Weight> &weights,
+                                   const std::optional<mx::array> &bias, mx::Stream s);
+
+std::optional<Arrays> metal_gather(const mx::array &x, const std::vector<R4Weight> &weights,
+                                   const std::optional<mx::array> &lhs, const mx::array &rhs,
+                                   bool is_sorted, mx::Stream s);
+
+mx::array metal_rows(const R4Weight &w, const mx::array &ids, mx::Stream s);
+mx::array metal_rebuild(const R4Weight &w, mx::Stream s);
+
+} // namespace binade
