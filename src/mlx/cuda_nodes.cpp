@@ -2,7 +2,6 @@
 #include "mlx/cuda_nodes.h"
 
 #include <functional>
-#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <typeinfo>
@@ -82,21 +81,6 @@ bool fits_gather(mx::Stream s, const R4Weight &w, size_t nproducts) {
     auto nrows = static_cast<size_t>(w.rows);
     return nproducts == 0 || r4_gather_grid(&cuda_device(s), static_cast<unsigned>(w.cols),
                                             nproducts / nrows, nrows, &grid);
-}
-
-// Whether an array will most likely begin where a fused launch can read it: the kernels for any x
-// know no fusing. Views begin where what they view does, slices anywhere. Operations of MLX can
-// still put a result at an odd place, in the memory of an operand; then evaluation refuses.
-bool begins_aligned(const mx::array &a) {
-    static const std::set<std::string_view> views{"Reshape", "Flatten",    "Unflatten",
-                                                  "Squeeze", "ExpandDims", "Transpose",
-                                                  "View",    "Contiguous", "StopGradient"};
-    static const std::set<std::string_view> parts{"Slice", "DynamicSlice", "Split", "AsStrided"};
-    if (a.status() != mx::array::Status::unscheduled || !a.has_primitive())
-        return a.offset() % 8 == 0;
-    std::string_view name = a.primitive().name();
-    if (views.contains(name)) return begins_aligned(a.inputs()[0]);
-    return !parts.contains(name);
 }
 
 // If x is MLX's RMS norm of a row, not computed yet, which the kernels compute in the same way: its

@@ -1,6 +1,10 @@
 // r4_metal.cpp - see r4_metal.h.
 #include "mlx/r4_metal.h"
 
+#include <string_view>
+
+#include "mlx/backend/gpu/device_info.h"
+#include "mlx/memory.h"
 #include "mlx/ops.h"
 #include "mlx/r4_path.h"
 
@@ -32,8 +36,10 @@ std::vector<int> taken_of(const std::vector<R4Weight> &weights) {
     return taken;
 }
 
+// Kernels are counted by their names without r4_ in front.
 void count(const char *operation, const char *kernel, int nrows,
            const std::vector<R4Weight> &weights) {
+    if (std::string_view(kernel).starts_with("r4_")) kernel += 3;
     for (const auto &w : weights)
         r4_count(operation, kernel, nrows, w.rows, w.cols);
 }
@@ -56,6 +62,18 @@ metal_product metal_product_of(int nrows, int cols, bool has_bias) {
             .is_aligned = true};
 }
 
+bool metal_prefers_rebuilding(int nrows, const R4Weight &w) {
+    constexpr int fused_most = 128;
+    constexpr size_t margin = size_t{1} << 30;
+    if (nrows <= fused_most || metal_is_emulated()) return false;
+    const auto &info = mx::gpu::device_info();
+    auto found = info.find("max_recommended_working_set_size");
+    if (found == info.end()) return false;
+    size_t nbytes = size_t{2} * static_cast<size_t>(w.experts) * static_cast<size_t>(w.rows) *
+                    static_cast<size_t>(w.cols);
+    return mx::get_active_memory() + nbytes + margin <= std::get<size_t>(found->second);
+}
+
 std::optional<Arrays> metal_matmul(const mx::array &x, const std::vector<R4Weight> &weights,
                                    const std::optional<mx::array> &bias, mx::Stream s) {
     int cols = weights[0].cols, nrows = static_cast<int>(x.size() / static_cast<size_t>(cols));
@@ -63,6 +81,7 @@ std::optional<Arrays> metal_matmul(const mx::array &x, const std::vector<R4Weigh
     auto product = metal_product_of(nrows, cols, bias.has_value());
     metal_plan plans[2];
     if (is_out_of_reach(x) || (bias && bias->size() < few)) return std::nullopt;
+    if (nrows > 1 && !begins_aligned(x)) return std::nullopt; // MLX takes another kernel then
     int nplans = metal_plan_matmul(&metal_device(), &product, taken.data(),
                                    static_cast<int>(weights.size()), plans);
     if (nplans == 0) return std::nullopt;

@@ -41,6 +41,11 @@ Arrays metal_launch(const metal_plan &plan, const std::map<std::string, mx::arra
 
 metal_product metal_product_of(int nrows, int cols, bool has_bias);
 
+// Whether a weight had rather be rebuilt for so many rows of x, although a kernel serves them: from
+// 129 rows on MLX's own GEMM is faster (measured by the published package on an M4 Max), if memory
+// for the BF16 weight and 1 GiB are left in the working set that Metal recommends.
+bool metal_prefers_rebuilding(int nrows, const R4Weight &w);
+
 // Products of x with up to three weights; nullopt where weights are to be rebuilt. A bias comes
 // with one weight.
 std::optional<Arrays> metal_matmul(const mx::array &x, const std::vector<R4Weight> &weights,

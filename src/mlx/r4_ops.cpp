@@ -2,8 +2,10 @@
 #include "mlx/r4_ops.h"
 
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "mlx/cuda_nodes.h"
 #include "mlx/ops.h"
@@ -143,6 +145,18 @@ Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, c
     return indices;
 }
 
+bool begins_aligned(const mx::array &a) {
+    static const std::set<std::string_view> views{"Reshape", "Flatten",    "Unflatten",
+                                                  "Squeeze", "ExpandDims", "Transpose",
+                                                  "View",    "Contiguous", "StopGradient"};
+    static const std::set<std::string_view> parts{"Slice", "DynamicSlice", "Split", "AsStrided"};
+    if (a.status() != mx::array::Status::unscheduled || !a.has_primitive())
+        return a.offset() % 8 == 0;
+    std::string_view name = a.primitive().name();
+    if (views.contains(name)) return begins_aligned(a.inputs()[0]);
+    return !parts.contains(name);
+}
+
 int items_per_batch(const mx::array &x, const mx::array &rhs) {
     mx::Shape batch(x.shape().begin(), x.shape().end() - 2);
     const auto &items = rhs.shape();
@@ -197,7 +211,8 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
         return mx::zeros(shape, mx::bfloat16, stream);
     }
     if (w.layout == R4Layout::metal && path.kernel != "rebuild" && !is_empty(w)) {
-        if (auto products = metal_matmul(x, {w}, bias, stream)) return (*products)[0];
+        if (!metal_prefers_rebuilding(product_of(x.shape(), 1), w))
+            if (auto products = metal_matmul(x, {w}, bias, stream)) return (*products)[0];
         path = {"rebuild", ""};
     }
     if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu)) {
@@ -234,7 +249,8 @@ std::vector<mx::array> r4_matmuls(const mx::array &x, const std::vector<R4Weight
         auto stream = mx::to_stream(s);
         if (weights[0].layout == R4Layout::cuda && nfused <= cuda_matvec_most)
             return cuda_matvec(x, weights, stream);
-        if (weights[0].layout == R4Layout::metal && nfused <= METAL_NPARTS)
+        if (weights[0].layout == R4Layout::metal && nfused <= METAL_NPARTS &&
+            !metal_prefers_rebuilding(product_of(x.shape(), 1), weights[0]))
             if (auto products = metal_matmul(x, weights, std::nullopt, stream)) return *products;
     }
     std::vector<mx::array> products;

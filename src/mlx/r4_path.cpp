@@ -89,6 +89,7 @@ static R4Path metal_path(enum metal_ours kernel, const char *why) {
     case METAL_OURS_GATHER:
         return {"gather", why};
     case METAL_OURS_WIDE:
+        return {"wide", why};
     case METAL_OURS_GEMM:
     case METAL_OURS_GEMM_SPLIT:
     case METAL_OURS_GEMM_EXPERTS:

@@ -19,7 +19,7 @@ struct R4Case {
 };
 
 struct R4Path {
-    std::string kernel; // "cpu", "matvec", "gather", "gemm" (Metal) or "rebuild"
+    std::string kernel; // "cpu", "matvec", "gather", "rebuild"; on Metal "wide" and "gemm" too
     std::string reason;
     // Rebuilding is all there is for such a product, and no failure.
     bool is_planned = true;
@@ -29,9 +29,9 @@ BINADE_API R4Path r4_matmul_path(const R4Case &c);
 // nrows: those of each item.
 BINADE_API R4Path r4_gather_path(const R4Case &c);
 
-// A kernel ("cpu", "matvec", "gather", "gemm", "rows") whose self-check failed on this machine:
-// from now on what it would serve is rebuilt. "fused": products stay, and MLX does what comes
-// before and after.
+// A kernel ("cpu", "matvec", "wide", "gemm", "gather", "rows") whose self-check failed on this
+// machine: from now on what it would serve is rebuilt. "fused": products stay, and MLX does what
+// comes before and after.
 BINADE_API void r4_distrust(const std::string &kernel);
 bool r4_is_trusted(const std::string &kernel);
 

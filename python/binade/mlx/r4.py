@@ -29,8 +29,14 @@ def load(
     tokenizer_config: dict[str, Any] | None = None,
     model_config: dict[str, Any] | None = None,
     revision: str | None = None,
+    cache_limit_gb: float | None = 2,
+    wire: bool = True,
 ) -> tuple[nn.Module, TokenizerWrapper, list[str]]:
     """Returns the model, its tokenizer, and the names of tensors that the model has no use for.
+
+    On Apple GPUs two settings of MLX change, for the whole process: wire lets it keep memory up to
+    what Metal recommends from being paged out, and cache_limit_gb is how much freed memory it keeps,
+    as rebuilt weights would else stay beside the packed ones; None leaves it.
 
     The checkpoint is a directory or a hub id, downloaded as far as it is not in the cache. Peak
     memory is the packed model and one tensor.
@@ -40,6 +46,11 @@ def load(
     each is one sentence. Nothing stays open or in memory then.
     """
     path = fetch(path_or_id, revision)
+    if mx.default_device().type == mx.gpu and mx.metal.is_available():
+        if wire:
+            mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        if cache_limit_gb is not None:
+            mx.set_cache_limit(int(cache_limit_gb * 2**30))
     checkpoint = _ops.Checkpoint(str(path))
     if checkpoint.format == 0:
         raise UsageError(f"{path}: is not packed; `binade pack` makes a pack of a BF16 checkpoint")
