@@ -8,7 +8,8 @@ run_lint() {
     build_release -DBINADE_TESTS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
     setup_venv
     local c_files sources
-    c_files=$(find include src cli tests bench docs -name '*.[ch]')
+    c_files=$(find include src cli tests bench docs -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' \
+        -o -name '*.cuh' -o -name '*.metal')
     sources=$(find src cli -name '*.c')
     # shellcheck disable=SC2086  # file names hold no spaces
     check clang-format clang-format --dry-run -Werror $c_files

@@ -3,8 +3,7 @@
 constant uint probe_factor [[function_constant(3)]];
 
 // Every function of a simdgroup once, its result at out[function * 32 + lane].
-[[kernel]] void probe_simd(const device uint* in [[buffer(0)]],
-                           device uint* out [[buffer(1)]],
+[[kernel]] void probe_simd(const device uint *in [[buffer(0)]], device uint *out [[buffer(1)]],
                            uint lane [[thread_index_in_simdgroup]]) {
     const uint v = in[lane];
     out[0 * 32 + lane] = simd_shuffle(v, ushort(31 - lane));
@@ -24,17 +23,16 @@ constant uint probe_factor [[function_constant(3)]];
     out[14 * 32 + lane] = simd_broadcast_first(v);
 }
 
-[[kernel]] void probe_float_sum(const device float* in [[buffer(0)]],
-                                device float* out [[buffer(1)]],
+[[kernel]] void probe_float_sum(const device float *in [[buffer(0)]],
+                                device float *out [[buffer(1)]],
                                 uint lane [[thread_index_in_simdgroup]]) {
     out[lane] = simd_sum(in[lane]);
 }
 
 // d = a b + c of 8 x 8 matrices of float.
-[[kernel]] void probe_matrix(const device float* a [[buffer(0)]],
-                             const device float* b [[buffer(1)]],
-                             const device float* c [[buffer(2)]],
-                             device float* d [[buffer(3)]]) {
+[[kernel]] void probe_matrix(const device float *a [[buffer(0)]],
+                             const device float *b [[buffer(1)]],
+                             const device float *c [[buffer(2)]], device float *d [[buffer(3)]]) {
     simdgroup_float8x8 left, right, sum;
     simdgroup_load(left, a);
     simdgroup_load(right, b, 8, ulong2(0), true);
@@ -43,19 +41,17 @@ constant uint probe_factor [[function_constant(3)]];
     simdgroup_store(sum, d, 8);
 }
 
-[[kernel]] void probe_bfloat(const device float* in [[buffer(0)]],
-                             device bfloat* out [[buffer(1)]],
-                             device float* widened [[buffer(2)]],
+[[kernel]] void probe_bfloat(const device float *in [[buffer(0)]], device bfloat *out [[buffer(1)]],
+                             device float *widened [[buffer(2)]],
                              uint i [[thread_position_in_grid]]) {
     out[i] = bfloat(in[i]);
     widened[i] = float(out[i]);
 }
 
-[[kernel]] void probe_bits(const device uint* in [[buffer(0)]],
-                           device uint* out [[buffer(1)]],
+[[kernel]] void probe_bits(const device uint *in [[buffer(0)]], device uint *out [[buffer(1)]],
                            uint i [[thread_position_in_grid]]) {
     const uint v = in[i];
-    device uint* to = out + 10 * i;
+    device uint *to = out + 10 * i;
     to[0] = popcount(v);
     to[1] = clz(v);
     to[2] = ctz(v);
@@ -71,8 +67,7 @@ constant uint probe_factor [[function_constant(3)]];
 }
 
 // Where each thread is: the sum of the words, with weights.
-[[kernel]] void probe_places(device uint* out [[buffer(0)]],
-                             uint3 at [[thread_position_in_grid]],
+[[kernel]] void probe_places(device uint *out [[buffer(0)]], uint3 at [[thread_position_in_grid]],
                              uint3 inside [[thread_position_in_threadgroup]],
                              uint3 group [[threadgroup_position_in_grid]],
                              uint3 grid [[threads_per_grid]],
@@ -80,7 +75,7 @@ constant uint probe_factor [[function_constant(3)]];
                              uint index [[thread_index_in_threadgroup]],
                              uint lane [[thread_index_in_simdgroup]],
                              uint simd [[simdgroup_index_in_threadgroup]]) {
-    device uint* to = out + 8 * (at.x + grid.x * (at.y + grid.y * at.z));
+    device uint *to = out + 8 * (at.x + grid.x * (at.y + grid.y * at.z));
     to[0] = inside.x + 100 * inside.y + 10000 * inside.z;
     to[1] = group.x + 100 * group.y + 10000 * group.z;
     to[2] = size.x + 100 * size.y + 10000 * size.z;
@@ -88,12 +83,12 @@ constant uint probe_factor [[function_constant(3)]];
     to[4] = lane + 100 * simd;
 }
 
-[[kernel]] void probe_constant(device uint* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+[[kernel]] void probe_constant(device uint *out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
     out[i] = i * probe_factor;
 }
 
-[[kernel]] void probe_atomic(device atomic_uint* total [[buffer(0)]],
-                             threadgroup uint* mine [[threadgroup(0)]],
+[[kernel]] void probe_atomic(device atomic_uint *total [[buffer(0)]],
+                             threadgroup uint *mine [[threadgroup(0)]],
                              uint i [[thread_index_in_threadgroup]]) {
     mine[i] = i;
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -101,8 +96,7 @@ constant uint probe_factor [[function_constant(3)]];
 }
 
 // A row turned around through threadgroup memory.
-[[kernel]] void probe_reverse(const device uint* in [[buffer(0)]],
-                              device uint* out [[buffer(1)]],
+[[kernel]] void probe_reverse(const device uint *in [[buffer(0)]], device uint *out [[buffer(1)]],
                               uint i [[thread_index_in_threadgroup]]) {
     threadgroup uint row[256];
     row[i] = in[i];
@@ -111,8 +105,8 @@ constant uint probe_factor [[function_constant(3)]];
 }
 
 // Neighbours of a simdgroup through threadgroup memory.
-[[kernel]] void probe_neighbours(const device uint* in [[buffer(0)]],
-                                 device uint* out [[buffer(1)]],
+[[kernel]] void probe_neighbours(const device uint *in [[buffer(0)]],
+                                 device uint *out [[buffer(1)]],
                                  uint i [[thread_index_in_threadgroup]]) {
     threadgroup uint row[256];
     row[i] = in[i];
@@ -120,14 +114,14 @@ constant uint probe_factor [[function_constant(3)]];
     out[i] = row[i ^ 1];
 }
 
-[[kernel]] void probe_ended(const device uint* in [[buffer(0)]],
-                            device uint* out [[buffer(1)]],
-                            const constant uint& n [[buffer(2)]],
+[[kernel]] void probe_ended(const device uint *in [[buffer(0)]], device uint *out [[buffer(1)]],
+                            const constant uint &n [[buffer(2)]],
                             uint i [[thread_position_in_grid]]) {
     if (i >= n) return;
     out[i] = simd_shuffle_down(in[i], 1);
 }
 
-[[kernel]] void probe_one_place(device uint* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+[[kernel]] void probe_one_place(device uint *out [[buffer(0)]],
+                                uint i [[thread_position_in_grid]]) {
     out[i / 2] = i / 2;
 }
