@@ -316,7 +316,8 @@ mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::StreamOrDevice s)
         r4_check_may_rebuild();
         return mx::take(rebuilt(w, stream), ids, 0, stream);
     }
-    if (w.layout != R4Layout::cpu && (is_empty(w) || ids.is_tracer()))
+    bool is_traced = w.layout == R4Layout::metal && ids.is_tracer();
+    if (w.layout != R4Layout::cpu && (is_empty(w) || is_traced))
         return mx::take(rebuilt(w, stream), ids, 0, stream);
     if (w.layout == R4Layout::cuda) return cuda_rows(w, ids, stream);
     if (w.layout == R4Layout::metal) return metal_rows(w, ids, stream);
