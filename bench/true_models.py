@@ -1,8 +1,7 @@
 """True configurations of models, and mlx-lm's models of them. Tests share them with benchmarks.
 
-From their makers' configurations as remembered, not from files: those of Qwen3.5 9B, and of the
-Gemma 4 models what is not the shape of a query or of the dense MLP. Where one errs, another true
-shape is measured; nothing is proven by it.
+All are their makers' configurations as remembered, not read from files. Where one errs, another
+shape is measured or tested; nothing is proven by it.
 """
 
 import copy
