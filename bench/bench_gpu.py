@@ -175,10 +175,8 @@ def write_decode(lines: list[str], part: dict) -> None:
     lines += ["tokens behind a prompt of 40, both sides in turns. Their tokens are the same;"]
     lines += [f"{part['distinct_tokens']} are distinct.", ""]
     if not part["mlx_repeats_itself"]:
-        lines += [
-            "MLX's BF16 did not always repeat its own tokens behind the prompt of 2048, so that"
-        ]
-        lines += ["those are not compared.", ""]
+        lines += ["MLX's BF16 did not always repeat its own tokens behind the prompt of 2048, so"]
+        lines += ["that those are not compared.", ""]
     sides = [part["sides"][side] for side in ("mlx", "r4")]
     rows = []
     for key, label, digits in (
