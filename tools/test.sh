@@ -121,7 +121,8 @@ build_core() {
         -Isrc -Itests "$@"
     # Only what needs no other library: those are not there for the other machine.
     # shellcheck disable=SC2013  # file names hold no spaces
-    for source in $(grep -L -E '<(openssl/|xxhash)' src/base/*.c src/format/*.c src/r4/*.c src/cpu/*.c); do
+    for source in $(grep -L -E '<(openssl/|xxhash|dlfcn)' src/base/*.c src/format/*.c src/r4/*.c src/cpu/*.c \
+        src/cuda/*.c src/metal/*.c); do
         objects+=("$folder/$(basename "$source" .c).o")
         "$compiler" "$@" -c "$source" -o "${objects[${#objects[@]} - 1]}" || return 1
     done
