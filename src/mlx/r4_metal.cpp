@@ -6,6 +6,7 @@
 #include "mlx/backend/gpu/device_info.h"
 #include "mlx/memory.h"
 #include "mlx/ops.h"
+#include "mlx/r4_operand.h"
 #include "mlx/r4_path.h"
 
 namespace binade {
@@ -81,7 +82,8 @@ std::optional<Arrays> metal_matmul(const mx::array &x, const std::vector<R4Weigh
     auto product = metal_product_of(nrows, cols, bias.has_value());
     metal_plan plans[2];
     if (is_out_of_reach(x) || (bias && bias->size() < few)) return std::nullopt;
-    if (nrows > 1 && !begins_aligned(x)) return std::nullopt; // MLX takes another kernel then
+    // Where several rows lie otherwise, MLX takes other kernels.
+    if (nrows > 1 && !will_lie_by_rows(x)) return std::nullopt;
     int nplans = metal_plan_matmul(&metal_device(), &product, taken.data(),
                                    static_cast<int>(weights.size()), plans);
     if (nplans == 0) return std::nullopt;

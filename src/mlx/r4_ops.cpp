@@ -2,10 +2,8 @@
 #include "mlx/r4_ops.h"
 
 #include <numeric>
-#include <set>
 #include <sstream>
 #include <stdexcept>
-#include <string_view>
 
 #include "mlx/cuda_nodes.h"
 #include "mlx/ops.h"
@@ -143,18 +141,6 @@ Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, c
     for (auto &i : indices)
         i = mx::contiguous(mx::astype(i, mx::uint32, s), false, s);
     return indices;
-}
-
-bool begins_aligned(const mx::array &a) {
-    static const std::set<std::string_view> views{"Reshape", "Flatten",    "Unflatten",
-                                                  "Squeeze", "ExpandDims", "Transpose",
-                                                  "View",    "Contiguous", "StopGradient"};
-    static const std::set<std::string_view> parts{"Slice", "DynamicSlice", "Split", "AsStrided"};
-    if (a.status() != mx::array::Status::unscheduled || !a.has_primitive())
-        return a.offset() % 8 == 0;
-    std::string_view name = a.primitive().name();
-    if (views.contains(name)) return begins_aligned(a.inputs()[0]);
-    return !parts.contains(name);
 }
 
 int items_per_batch(const mx::array &x, const mx::array &rhs) {

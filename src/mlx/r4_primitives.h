@@ -45,11 +45,6 @@ Arrays gather_indices(const mx::array &x, const std::optional<mx::array> &lhs, c
 // indices of x: returns how many, or 0 if they are another kind.
 int items_per_batch(const mx::array &x, const mx::array &rhs);
 
-// Whether an array will most likely begin at a multiple of 8 bytes, on which kernels of MLX and
-// ours depend. Views begin where what they view does, slices anywhere. Operations of MLX can still
-// put a result at an odd place, in the memory of an operand.
-bool begins_aligned(const mx::array &a);
-
 class R4Primitive : public mx::UnaryPrimitive {
   public:
     R4Primitive(mx::Stream stream, R4Dims dims) : UnaryPrimitive(stream), dims_(dims) {}

@@ -28,7 +28,10 @@ def emulate(kernel, values, grid, threadgroup, inputs, shapes):
     listed = [name for name, _, _ in arrays(entry.inputs)]
     given = {name: as_numpy(a) for name, a in zip(listed, inputs, strict=True)}
     parameters = texts(entry.parameters)
-    template = {p: bool(v) if p == "BIAS" else v for p, v in zip(parameters, values, strict=True)}
+    template = {
+        p: bool(v) if p == "BIAS" else v
+        for p, v in zip(parameters, values, strict=True)
+    }
     small = tuple(n for n in given if n in ANY_SIZE and given[n].size < 8)
     dtypes = {"ids": given["ids"].dtype.name} if "ids" in given else {}
     form = Form(kernel, small, dtypes, **template)
@@ -75,7 +78,14 @@ def test_the_build_holds_the_files():
 @pytest.mark.parametrize(
     ("m", "n", "k"),
     [
-        *[(1, 72, 256), (1, 33, 100), (1, 40, 48), (1, 9, 2080), (2, 72, 256), (5, 33, 104)],
+        *[
+            (1, 72, 256),
+            (1, 33, 100),
+            (1, 40, 48),
+            (1, 9, 2080),
+            (2, 72, 256),
+            (5, 33, 104),
+        ],
         *[(15, 40, 512), (16, 72, 256), (33, 40, 100), (17, 20, 4096)],
     ],
 )
@@ -107,7 +117,10 @@ def test_several_weights_share_a_launch(metal):
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_experts(metal, tokens):
     both = draw((4, 48, 128), 3, 0.05)  # gates, then ups
-    x, chosen = draw((1, tokens, 1, 1, 128), 4), np.arange(tokens * 2).reshape(1, tokens, 2) * 3 % 4
+    x, chosen = (
+        draw((1, tokens, 1, 1, 128), 4),
+        np.arange(tokens * 2).reshape(1, tokens, 2) * 3 % 4,
+    )
     whole = _ops.r4_make(to_mlx(both))
     got = _ops.r4_gather_mm(to_mlx(x), whole, rhs_indices=mx.array(chosen))
     rows = x.reshape(tokens, 128).repeat(2, axis=0)
@@ -121,7 +134,9 @@ def test_sorted_experts(metal):
     w, n = draw((4, 40, 128), 3, 0.05), 70
     x, experts = draw((n, 1, 128), 4), np.sort(np.arange(n, dtype=np.uint32) % 4)
     packed = _ops.r4_make(to_mlx(w))
-    got = _ops.r4_gather_mm(to_mlx(x), packed, rhs_indices=mx.array(experts), sorted_indices=True)
+    got = _ops.r4_gather_mm(
+        to_mlx(x), packed, rhs_indices=mx.array(experts), sorted_indices=True
+    )
     want = mlx(Variant()).gather_rhs(x.reshape(n, 128), w, experts)
     assert_same_bits(got.reshape(n, 40), to_mlx(want))
     assert "r4_gemm_experts_1" in LAUNCHED
@@ -157,8 +172,56 @@ def test_models(metal, tmp_path, family, pack_format):
     names = {"rice": 2, "fixed": 1}
     for name, of in names.items():
         assert (f"r4_from_{name}_2" in LAUNCHED) == (of == pack_format)
+    assert "r4_rebuild" not in LAUNCHED
     assert any(kernel.startswith("r4_gemm") for kernel in LAUNCHED)
     assert any(kernel.startswith("r4_matvec") for kernel in LAUNCHED)
+
+
+K = 104
+
+
+def cut(a, nrows, ncols):
+    made = mx.contiguous(a[:nrows, :ncols])
+    mx.eval(made)
+    return made
+
+
+LYING = {
+    "rows": lambda a: cut(a, 6, K),
+    "computed": lambda a: cut(a, 6, K) * mx.array([2], mx.bfloat16) + cut(a, 1, K),
+    "attention": lambda a: cut(a, 6, K)
+    .reshape(1, 2, 6, 52)
+    .transpose(0, 2, 1, 3)
+    .reshape(6, K),
+    "norm": lambda a: mx.fast.rms_norm(cut(a, 6, K), None, 1e-5),
+    "halves": lambda a: mx.multiply(*mx.split(cut(a, 6, 2 * K), 2, axis=-1)),
+    "an inner row": lambda a: mx.abs(cut(a, 12, K).reshape(1, 6, 2, K)[:, :, 1]),
+}
+LYING_OTHERWISE = {
+    "transposed": lambda a: cut(a, K, 6).T,
+    "transposed 3-D": lambda a: cut(a, K, 6)[None].transpose(0, 2, 1),
+    "of a transposed one": lambda a: mx.abs(cut(a, K, 6).T) * 2,
+    "half of a transposed one": lambda a: mx.abs(cut(a, 2 * K, 6).T[:, :K]),
+    "transposed, evaluated": lambda a: mx.eval(b := cut(a, K, 6).T) or b,
+    "columns": lambda a: a[:6, 1 : K + 1],
+    "columns, evaluated": lambda a: mx.eval(b := a[:6, 8 : K + 8]) or b,
+    "columns as another dtype": lambda a: a.view(mx.uint16)[:6, 1 : K + 1].view(
+        mx.bfloat16
+    ),
+    "at an odd place": lambda a: mx.abs(a.reshape(-1)[1 : 6 * K + 1]).reshape(6, K),
+    "repeated": lambda a: mx.broadcast_to(cut(a, 1, K), (6, K)),
+}
+
+
+@pytest.mark.parametrize("lying", [*LYING, *LYING_OTHERWISE])
+def test_rows_that_lie_otherwise_are_rebuilt(metal, lying):
+    """MLX looks at how several rows lie before it chooses a kernel."""
+    _ops.forbid_rebuild(False)
+    a, w = to_mlx(draw((2 * K, 2 * K), 1)), to_mlx(draw((40, K), 2, 0.05))
+    packed = _ops.r4_make(w)
+    LAUNCHED.clear()
+    mx.eval(_ops.r4_matmul((LYING | LYING_OTHERWISE)[lying](a), packed))
+    assert LAUNCHED == ["r4_rebuild" if lying in LYING_OTHERWISE else "r4_wide_1"]
 
 
 def test_gradients_are_mlxs(metal):

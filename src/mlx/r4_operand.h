@@ -1,0 +1,18 @@
+// r4_operand.h - how an operand will lie in memory, told before it is evaluated: MLX chooses its
+// kernels by that, and so do ours.
+#pragma once
+
+#include "r4_ops.h"
+
+namespace binade {
+
+// Whether an array will most likely begin at a multiple of 8 bytes. Views begin where what they
+// view does, slices anywhere. Operations of MLX can still put a result at an odd place, in the
+// memory of an operand; who asks must notice that when the array is evaluated.
+bool begins_aligned(const mx::array &a);
+
+// Whether it will surely begin there, and neighbours in its last dimension be neighbours in memory.
+// False where that cannot be told.
+bool will_lie_by_rows(const mx::array &a);
+
+} // namespace binade
