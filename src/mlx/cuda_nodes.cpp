@@ -9,6 +9,7 @@
 #include "mlx/cuda_launch.h"
 #include "mlx/fast_primitives.h"
 #include "mlx/ops.h"
+#include "mlx/r4_operand.h"
 #include "mlx/r4_path.h"
 #include "mlx/transforms.h"
 
@@ -141,6 +142,7 @@ std::optional<mx::array> r4_fuse_gated(const mx::array &gate, const mx::array &u
     auto *gg = unevaluated<CudaGather>(gate), *gu = unevaluated<CudaGather>(up);
     if (gg && gu && gg->epilogue_ == CudaEpilogue::none && gu->epilogue_ == CudaEpilogue::none &&
         gg->items_per_x_ == gu->items_per_x_ &&
+        weight_of(gg, gate).experts == weight_of(gu, up).experts &&
         fits_gather(gg->stream(), weight_of(gg, gate), gate.size()) &&
         are_same(gg->others(gate.inputs()), gu->others(up.inputs()))) {
         auto others = gg->others(gate.inputs());

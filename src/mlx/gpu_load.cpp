@@ -130,6 +130,8 @@ R4Weight gpu_make_r4(const mx::array &weight, R4Layout layout) {
     auto bf16 = mx::contiguous(weight, false, s);
     bf16.eval();
     GpuExtent e{dimension(uint64_t(nexperts) * uint64_t(nrows)), weight.shape(-1), 0};
+    if (e.ncols > R4_COLS_MOST)
+        throw Error(BINADE_E_USAGE, "a weight has too many columns for a GPU");
     auto counts = on_cuda ? cuda_count_exponents(bf16, e, s) : count_exponents(bf16);
     std::array<uint8_t, 256> table; // by rank, the most frequent first
     std::iota(table.begin(), table.end(), 0);
