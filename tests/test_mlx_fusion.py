@@ -158,6 +158,10 @@ def other_names(x, gate):
     return nn.silu(gate) * x
 
 
+def of_all_gates(gate, x):
+    return nn.softmax(gate) * x
+
+
 def in_two_steps(gate, x):
     gate = gate + 1
     return nn.silu(gate) * x
@@ -192,7 +196,8 @@ def test_activations_that_are_not_known(kind):
     "function",
     [
         *(one_more, product_of_both, not_of_the_gate, more_than_x, with_two, with_keyword, added),
-        *(other_side, other_names, in_two_steps, nn.silu, mx.multiply, nn.SiLU(), None),
+        *(other_side, other_names, in_two_steps, of_all_gates, nn.silu, mx.multiply, nn.SiLU()),
+        None,
         lambda gate, x: nn.silu(gate) * x,
     ],
 )

@@ -140,8 +140,12 @@ def _read_mlp(kind: type) -> Activation | None:
     return None
 
 
+# Functions that give each element for itself, unlike a softmax.
+_ELEMENTWISE = {"nn.silu", "nn.gelu_approx"}
+
+
 def _is_product(activation: Any) -> bool:
-    """It is a function of the gate times x: only then a table of it says everything."""
+    """It is a function of each gate times x: only then a table of it says everything."""
     function = inspect.unwrap(activation) if callable(activation) else None
     if not inspect.isfunction(function) or list(inspect.signature(function).parameters) != [
         "gate",
@@ -155,6 +159,8 @@ def _is_product(activation: Any) -> bool:
         and isinstance(product.op, ast.Mult)
         and ast.unparse(product.right) == "x"
         and isinstance(product.left, ast.Call)
+        and ast.unparse(product.left.func) in _ELEMENTWISE
+        and function.__globals__.get("nn") is nn
         and [ast.unparse(argument) for argument in product.left.args] == ["gate"]
         and not product.left.keywords
     )
