@@ -28,10 +28,7 @@ def emulate(kernel, values, grid, threadgroup, inputs, shapes):
     listed = [name for name, _, _ in arrays(entry.inputs)]
     given = {name: as_numpy(a) for name, a in zip(listed, inputs, strict=True)}
     parameters = texts(entry.parameters)
-    template = {
-        p: bool(v) if p == "BIAS" else v
-        for p, v in zip(parameters, values, strict=True)
-    }
+    template = {p: bool(v) if p == "BIAS" else v for p, v in zip(parameters, values, strict=True)}
     small = tuple(n for n in given if n in ANY_SIZE and given[n].size < 8)
     dtypes = {"ids": given["ids"].dtype.name} if "ids" in given else {}
     form = Form(kernel, small, dtypes, **template)
@@ -134,9 +131,7 @@ def test_sorted_experts(metal):
     w, n = draw((4, 40, 128), 3, 0.05), 70
     x, experts = draw((n, 1, 128), 4), np.sort(np.arange(n, dtype=np.uint32) % 4)
     packed = _ops.r4_make(to_mlx(w))
-    got = _ops.r4_gather_mm(
-        to_mlx(x), packed, rhs_indices=mx.array(experts), sorted_indices=True
-    )
+    got = _ops.r4_gather_mm(to_mlx(x), packed, rhs_indices=mx.array(experts), sorted_indices=True)
     want = mlx(Variant()).gather_rhs(x.reshape(n, 128), w, experts)
     assert_same_bits(got.reshape(n, 40), to_mlx(want))
     assert "r4_gemm_experts_1" in LAUNCHED
@@ -189,10 +184,7 @@ def cut(a, nrows, ncols):
 LYING = {
     "rows": lambda a: cut(a, 6, K),
     "computed": lambda a: cut(a, 6, K) * mx.array([2], mx.bfloat16) + cut(a, 1, K),
-    "attention": lambda a: cut(a, 6, K)
-    .reshape(1, 2, 6, 52)
-    .transpose(0, 2, 1, 3)
-    .reshape(6, K),
+    "attention": lambda a: cut(a, 6, K).reshape(1, 2, 6, 52).transpose(0, 2, 1, 3).reshape(6, K),
     "norm": lambda a: mx.fast.rms_norm(cut(a, 6, K), None, 1e-5),
     "halves": lambda a: mx.multiply(*mx.split(cut(a, 6, 2 * K), 2, axis=-1)),
     "an inner row": lambda a: mx.abs(cut(a, 12, K).reshape(1, 6, 2, K)[:, :, 1]),
@@ -205,9 +197,7 @@ LYING_OTHERWISE = {
     "transposed, evaluated": lambda a: mx.eval(b := cut(a, K, 6).T) or b,
     "columns": lambda a: a[:6, 1 : K + 1],
     "columns, evaluated": lambda a: mx.eval(b := a[:6, 8 : K + 8]) or b,
-    "columns as another dtype": lambda a: a.view(mx.uint16)[:6, 1 : K + 1].view(
-        mx.bfloat16
-    ),
+    "columns as another dtype": lambda a: a.view(mx.uint16)[:6, 1 : K + 1].view(mx.bfloat16),
     "at an odd place": lambda a: mx.abs(a.reshape(-1)[1 : 6 * K + 1]).reshape(6, K),
     "repeated": lambda a: mx.broadcast_to(cut(a, 1, K), (6, K)),
 }
@@ -221,7 +211,8 @@ def test_rows_that_lie_otherwise_are_rebuilt(metal, lying):
     packed = _ops.r4_make(w)
     LAUNCHED.clear()
     mx.eval(_ops.r4_matmul((LYING | LYING_OTHERWISE)[lying](a), packed))
-    assert LAUNCHED == ["r4_rebuild" if lying in LYING_OTHERWISE else "r4_wide_1"]
+    kernel = "r4_rebuild" if lying in LYING_OTHERWISE else "r4_wide_1"
+    assert [kernel] == LAUNCHED
 
 
 def test_gradients_are_mlxs(metal):
