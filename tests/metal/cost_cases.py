@@ -64,9 +64,7 @@ class Case:
     @property
     def whose(self):
         return [
-            w
-            for w, what in zip(WHOSE, (self.ours, self.package, self.mlx), strict=True)
-            if what
+            w for w, what in zip(WHOSE, (self.ours, self.package, self.mlx), strict=True) if what
         ]
 
     @functools.cached_property
@@ -101,9 +99,7 @@ class Named(Loading):
 
     def run(self, plan, *given):
         entry = table()[plan.kernel.decode()]
-        self.names.append(
-            [n for n, *_ in [*arrays(entry.inputs), *arrays(entry.outputs)]]
-        )
+        self.names.append([n for n, *_ in [*arrays(entry.inputs), *arrays(entry.outputs)]])
         return super().run(plan, *given)
 
 
@@ -196,9 +192,7 @@ def package_multiply(run, x, w, linear):
 
 
 def package_tiles(run, x, w, linear):
-    return run.call(
-        linear._gather_mm, to_mlx(x), mx.zeros(len(x), mx.uint32), len(w), len(w)
-    )
+    return run.call(linear._gather_mm, to_mlx(x), mx.zeros(len(x), mx.uint32), len(w), len(w))
 
 
 def gather(run, x, w, _, weight):
@@ -220,17 +214,12 @@ def mlx_gather(run, x, w):
 
 
 def sorted_experts(run, x, w, _, weight):
-    return np.hstack(
-        run.gather(x, split_experts(weight), each_expert(x), is_sorted=True)
-    )
+    return np.hstack(run.gather(x, split_experts(weight), each_expert(x), is_sorted=True))
 
 
 def package_sorted(run, x, w, linear):
     items, n = mx.array(each_expert(x)), len(w) // NEXPERTS
-    made = [
-        run.call(linear._gather_mm, to_mlx(x), items, n // 2, n, r0)
-        for r0 in (0, n // 2)
-    ]
+    made = [run.call(linear._gather_mm, to_mlx(x), items, n // 2, n, r0) for r0 in (0, n // 2)]
     return np.hstack(made)
 
 
@@ -255,11 +244,10 @@ def take_rows(run, x, w, _, weight):
 
 def load_with(name):
     def load(run, x, w, streams, weight):
-        made = getattr(run, f"from_{name}")(
-            w if name == "bf16" else streams, weight.base
-        )
+        made = getattr(run, f"from_{name}")(w if name == "bf16" else streams, weight.base)
         made = made if isinstance(made, tuple) else (made, False)
-        assert not made[1] and (made[0].slices == weight.slices).all()
+        assert not made[1]
+        assert (made[0].slices == weight.slices).all()
         return made[0].slices
 
     return load
@@ -289,9 +277,7 @@ CASES = {
     "matvec": Case(operands_of(1, 256, 2048), multiply, package_multiply, MATVEC),
     "matvec, K <= 64": Case(operands_of(1, 512, 64), multiply, None, MATVEC),
     "matvec, K >= 16 N": Case(operands_of(1, 64, 4096), multiply, None, MATVEC),
-    "gather of experts": Case(
-        operands_of(4, 256, 2048), gather, package_gather, GATHER
-    ),
+    "gather of experts": Case(operands_of(4, 256, 2048), gather, package_gather, GATHER),
     "few rows": Case(operands_of(4, 256, 2048), multiply, None, WIDE),
     "tiles of 16 rows": Case(operands_of(16, 640, 512), multiply, package_tiles, TILES),
     "tiles of 64 rows": Case(operands_of(64, 640, 512), multiply, package_tiles, TILES),

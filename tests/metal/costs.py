@@ -105,11 +105,7 @@ def as_markdown(rows):
 def main():
     from cost_cases import CASES
 
-    print(
-        as_markdown(
-            [row for name, case in CASES.items() for row in rows_of(name, case)]
-        )
-    )
+    print(as_markdown([row for name, case in CASES.items() for row in rows_of(name, case)]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The kernels for Apple GPUs of the published package binade 0.1.1, on the emulator. Its own Python
 makes their texts, arrays and launches; here is only what stands in MLX's place when it calls
-metal_kernel. The package is where `./run test` and `./run bench` install it, or beside ORACLE_PYTHON.
+metal_kernel. The package is where `./run test` and `./run bench` install it, or beside
+ORACLE_PYTHON.
 
 Weights are uint16 patterns, as in products.py.
 """
@@ -33,14 +34,10 @@ MEMBER = re.compile(r"\b([cr]v)\.([xyzw])\b")
 
 
 def find_package():
-    python = pathlib.Path(
-        os.environ.get("ORACLE_PYTHON", ROOT / "build/oracle/bin/python")
-    )
+    python = pathlib.Path(os.environ.get("ORACLE_PYTHON", ROOT / "build/oracle/bin/python"))
     found = sorted(python.parent.parent.glob("lib/python3*/site-packages/binade"))
     if not found:
-        raise RuntimeError(
-            f"the published package binade 0.1.1 is not installed beside {python}"
-        )
+        raise RuntimeError(f"the published package binade 0.1.1 is not installed beside {python}")
     return found[0]
 
 
@@ -72,9 +69,7 @@ class PackageKernel:
         self.name, self.inputs, self.outputs = name, input_names, output_names
         self.path = BUILD / "package" / f"{name}-{made_from(source)}.metal"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(
-            MEMBER.sub(lambda m: f"{m[1]}[{'xyzw'.index(m[2])}]", source)
-        )
+        self.path.write_text(MEMBER.sub(lambda m: f"{m[1]}[{'xyzw'.index(m[2])}]", source))
 
     def body(self, inputs, dtypes, template):
         small = [a.size < 8 for a in inputs]
@@ -82,13 +77,9 @@ class PackageKernel:
         listed = [(n, TYPES[a.dtype], *(["constant"] if few else []))
                   for n, a, few in zip(self.inputs, inputs, small, strict=True)]  # fmt: skip
         outputs = [(n, TYPES[d]) for n, d in zip(self.outputs, dtypes, strict=True)]
-        return Body(
-            f"{self.name}_{how}", str(self.path), listed, outputs, dict(template)
-        )
+        return Body(f"{self.name}_{how}", str(self.path), listed, outputs, dict(template))
 
-    def __call__(
-        self, inputs, grid, threadgroup, output_shapes, output_dtypes, template=()
-    ):
+    def __call__(self, inputs, grid, threadgroup, output_shapes, output_dtypes, template=()):
         run = Package.running
         body = self.body(inputs, output_dtypes, template)
         prelude = "using namespace metal; typedef bfloat bfloat16_t;"
@@ -124,9 +115,7 @@ class Package:
         module("mlx.rice_kernel")
         parts = {"raw": "raw", "table": "table", "meta": "meta", "bits": "bits",
                  "roff": "row_starts"}  # fmt: skip
-        weight = {
-            theirs: mx.array(getattr(streams, name)) for theirs, name in parts.items()
-        }
+        weight = {theirs: mx.array(getattr(streams, name)) for theirs, name in parts.items()}
         with self.run():
             made = module("mlx.r4").transcode(types.SimpleNamespace(weight=weight))
         linear = module("mlx.r4")._R4()

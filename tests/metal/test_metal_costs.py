@@ -15,14 +15,8 @@ CHECKED = cost_cases.MODES[1:]
 def stated():
     """The lines of the table that are ours: bytes by title."""
     lines = (ROOT / "docs/METAL.md").read_text().splitlines()
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in lines
-        if "|" in line
-    ]
-    return {
-        row[0]: [float(n) for n in row[BYTES]] for row in rows if row[1:2] == [OURS]
-    }
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
+    return {row[0]: [float(n) for n in row[BYTES]] for row in rows if row[1:2] == [OURS]}
 
 
 def measured(name, **more):
@@ -30,9 +24,7 @@ def measured(name, **more):
 
 
 def test_every_kernel_has_a_line():
-    assert set(stated()) == {
-        case.title(name) for name, case in CASES.items() if case.ours
-    }
+    assert set(stated()) == {case.title(name) for name, case in CASES.items() if case.ours}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -49,9 +41,7 @@ def test_weights_are_read_once(name):
 
 
 def test_reading_twice_is_told():
-    line = (
-        "r4_sum_rows(part, part.row0, block * R4_NROWS, x, uint(sizes[0]), lane, sums);"
-    )
+    line = "r4_sum_rows(part, part.row0, block * R4_NROWS, x, uint(sizes[0]), lane, sums);"
     twice = f"{line} float once = sums[0]; {line} sums[0] = min(sums[0], once);"
     found = measured("matvec", replace={"src/metal/r4_matvec.metal": [(line, twice)]})
     assert found[costs.HEAD.index("W read") - 2] > 1.8
