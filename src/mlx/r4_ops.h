@@ -32,8 +32,8 @@ enum class R4Layout { cpu, cuda, metal };
 // A packed weight as MLX arrays, row-contiguous. Copies share them.
 struct R4Weight {
     // cpu: groups, escapes, escape_starts, exponents, which binade_r4.h describes.
-    // cuda: slices [rows, bytes of a row / 4], rows [rows + 1, 2], escapes, all uint32
-    // (docs/R4.md).
+    // cuda, metal: slices [rows, bytes of a row / 4], rows [rows + 1, 2], escapes, all uint32
+    // (docs/R4.md). On Metal the last two have at least 8 elements, if need be in one dimension.
     std::shared_ptr<const std::vector<mx::array>> arrays;
     R4Layout layout;
     int experts; // 1 for a matrix

@@ -45,8 +45,9 @@ BINADE_API void r4_forbid_rebuild(bool forbid);
 // Throws where r4_forbid_rebuild forbids it.
 void r4_check_may_rebuild();
 
-// How often each operation was served by kernels, and how often a weight was rebuilt, counted when
-// it is evaluated, in this process. A gradient counts as rebuild.
+// How often each operation was served by kernels, and how often a weight was rebuilt, in this
+// process: counted when it is evaluated, on Metal when it is asked for. A gradient counts as
+// rebuild.
 struct R4Counts {
     uint64_t matmul, gather_mm, rows, rebuild;
 };
