@@ -1,4 +1,6 @@
 // r4_metal_load.cpp - packed weights for Apple GPUs, by kernels of src/metal; see gpu_load.h.
+#include <limits>
+
 #include "binade_r4.h"
 #include "mlx/gpu_load.h"
 #include "mlx/ops.h"
@@ -97,6 +99,11 @@ Arrays metal_from_stored(const GpuStored &stored, const GpuExtent &e, mx::Stream
 }
 
 Arrays metal_from_bf16(const mx::array &bf16, const GpuExtent &e, mx::Stream s) {
+    // Every weight may be an escape, and they are counted in 32 bits.
+    if (bf16.size() > std::numeric_limits<uint32_t>::max())
+        throw Error(BINADE_E_USAGE,
+                    "a weight of more than 2^32 - 1 elements cannot be packed for a "
+                    "GPU");
     return two_passes("r4_from_bf16_1", "r4_from_bf16_2", {{"weights", bf16}},
                       {e.ncols, e.nrows, e.base}, e, "a weight", s);
 }
