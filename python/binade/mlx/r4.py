@@ -35,8 +35,8 @@ def load(
     """Returns the model, its tokenizer, and the names of tensors that the model has no use for.
 
     On Apple GPUs two settings of MLX change, for the whole process: wire lets it keep memory up to
-    what Metal recommends from being paged out, and cache_limit_gb is how much freed memory it keeps,
-    as rebuilt weights would else stay beside the packed ones; None leaves it.
+    what Metal recommends from being paged out, and cache_limit_gb is how much freed memory it
+    keeps, as rebuilt weights would else stay beside the packed ones; None leaves it.
 
     The checkpoint is a directory or a hub id, downloaded as far as it is not in the cache. Peak
     memory is the packed model and one tensor.
