@@ -216,7 +216,7 @@ def _conclude(report: Report, results: list[selfcheck.Result]) -> bool:
         ncases = sum(r.ncases for r in results)
         report.line(f"All {len(results)} checks passed: {ncases} cases.")
         return True
-    names = sorted({name for r in failed for name in r.kernels if name != "rebuild"})
+    names = sorted(_blame(results))
     report.line(f"{len(failed)} of {len(results)} checks failed; please report this.", urgent=True)
     if names:
         report.line(
