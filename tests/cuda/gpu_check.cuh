@@ -170,4 +170,14 @@ static inline bool is_taken(run_length length, unsigned nrows, unsigned ncols, i
     return (size_t)nrows * ncols <= 1500000;
 }
 
+/* Weights of each kind that a run of this length takes. */
+static inline void for_small_weights(run_length length,
+                                     void check(unsigned nrows, unsigned ncols, kind of)) {
+    for (unsigned ncols : check_cols)
+        for (unsigned nrows : {1u, 37u, 300u})
+            for (int of = 0; of < NKINDS; of++)
+                if (is_taken(length, nrows, ncols, of) && (length != FEW || nrows == 37))
+                    check(nrows, ncols, (kind)of);
+}
+
 #endif

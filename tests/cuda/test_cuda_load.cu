@@ -54,21 +54,31 @@ static void free_stream(const device_stream &d) {
     cudaFree(d.escapes), cudaFree(d.row_starts);
 }
 
-static void check_rice_stream(const coded &t, const coded_stream &s, const char *damage) {
+/* load makes R4 of the codes on the GPU, as weight_from_rice does; damage: what it is to notice. */
+template <class Load>
+static void check_stream(const coded &t, const coded_stream &s, const char *damage,
+                         const std::string &codes, Load load) {
     device_stream d = copy_stream(s);
-    r4_rice_arrays source = {d.raw,        d.table,
-                             d.meta,       (const unsigned *)d.bits,
-                             d.row_starts, (unsigned)(s.bits.size() / 4)};
     unsigned nescapes;
     bool fault;
-    r4_gpu w = weight_from_rice(source, t.nrows, t.ncols, t.base, &nescapes, &fault);
+    r4_gpu w = load(d, &nescapes, &fault);
     if (damage)
-        expect(fault, damage, t.name + ", Rice, taken");
+        expect(fault, damage, t.name + ", " + codes + ", taken");
     else
-        expect(!fault, "a sound Rice stream is called damaged", t.name);
-    if (!damage) check_layout(t, w, nescapes, "from Rice");
+        expect(!fault, ("a sound stream of " + codes + " is called damaged").c_str(), t.name);
+    if (!damage) check_layout(t, w, nescapes, ("from " + codes).c_str());
     free_weight(w);
     free_stream(d);
+}
+
+static void check_rice_stream(const coded &t, const coded_stream &s, const char *damage) {
+    auto load = [&](const device_stream &d, unsigned *nescapes, bool *fault) {
+        r4_rice_arrays source = {d.raw,        d.table,
+                                 d.meta,       (const unsigned *)d.bits,
+                                 d.row_starts, (unsigned)(s.bits.size() / 4)};
+        return weight_from_rice(source, t.nrows, t.ncols, t.base, nescapes, fault);
+    };
+    check_stream(t, s, damage, "Rice codes", load);
 }
 
 static void check_rice(const coded &t) {
@@ -95,24 +105,17 @@ static void check_rice(const coded &t) {
 }
 
 static void check_fixed_stream(const coded &t, const coded_stream &s, const char *damage) {
-    device_stream d = copy_stream(s);
-    r4_fixed_arrays source = {d.raw,
-                              d.table,
-                              d.meta,
-                              (const unsigned *)d.bits,
-                              d.escapes,
-                              (unsigned)(s.bits.size() / 4),
-                              (unsigned)s.escapes.size()};
-    unsigned nescapes;
-    bool fault;
-    r4_gpu w = weight_from_fixed(source, t.nrows, t.ncols, t.base, &nescapes, &fault);
-    if (damage)
-        expect(fault, damage, t.name + ", fixed width, taken");
-    else
-        expect(!fault, "a sound fixed-width stream is called damaged", t.name);
-    if (!damage) check_layout(t, w, nescapes, "from fixed-width codes");
-    free_weight(w);
-    free_stream(d);
+    auto load = [&](const device_stream &d, unsigned *nescapes, bool *fault) {
+        r4_fixed_arrays source = {d.raw,
+                                  d.table,
+                                  d.meta,
+                                  (const unsigned *)d.bits,
+                                  d.escapes,
+                                  (unsigned)(s.bits.size() / 4),
+                                  (unsigned)s.escapes.size()};
+        return weight_from_fixed(source, t.nrows, t.ncols, t.base, nescapes, fault);
+    };
+    check_stream(t, s, damage, "fixed-width codes", load);
 }
 
 static void check_fixed(const coded &t) {
@@ -159,11 +162,7 @@ static void check_small(unsigned nrows, unsigned ncols, kind of) {
 
 int main(int argc, char **argv) {
     run_length length = read_length(argc, argv);
-    for (unsigned ncols : check_cols)
-        for (unsigned nrows : {1u, 37u, 300u})
-            for (int of = 0; of < NKINDS; of++)
-                if (is_taken(length, nrows, ncols, of) && (length != FEW || nrows == 37))
-                    check_small(nrows, ncols, (kind)of);
+    for_small_weights(length, check_small);
     if (length == LARGE) check_small(5000, 4096, MODEL);
     return end_checks();
 }

@@ -76,11 +76,7 @@ static void check_small(unsigned nrows, unsigned ncols, kind of) {
 
 int main(int argc, char **argv) {
     run_length length = read_length(argc, argv);
-    for (unsigned ncols : check_cols)
-        for (unsigned nrows : {1u, 37u, 300u})
-            for (int of = 0; of < NKINDS; of++)
-                if (is_taken(length, nrows, ncols, of) && (length != FEW || nrows == 37))
-                    check_small(nrows, ncols, (kind)of);
+    for_small_weights(length, check_small);
     if (length == LARGE) check_small(20000, 4096, MODEL);
     return end_checks();
 }
