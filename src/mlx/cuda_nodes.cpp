@@ -66,8 +66,7 @@ Arrays make_nodes(mx::Stream s, const std::vector<R4Weight> &weights, Arrays oth
 
 // Not what a trace made, so that fused nodes need no gradients.
 template <class P> P *unevaluated(const mx::array &a) {
-    if (a.is_tracer() || a.status() != mx::array::Status::unscheduled || !a.has_primitive())
-        return nullptr;
+    if (a.is_tracer() || is_evaluated(a)) return nullptr;
     return dynamic_cast<P *>(&a.primitive());
 }
 
@@ -88,20 +87,14 @@ bool fits_gather(mx::Stream s, const R4Weight &w, size_t nproducts) {
 // eps. x is its input 0, its weight input 1.
 std::optional<float> find_norm(const mx::array &x, mx::Stream s) {
     constexpr int most = 8192; // beyond, MLX adds in another order
-    if (x.is_tracer() || x.status() != mx::array::Status::unscheduled || !x.has_primitive() ||
-        std::string_view(x.primitive().name()) != "RMSNorm" || x.primitive().stream() != s ||
-        !r4_is_trusted("fused"))
+    if (x.is_tracer() || is_evaluated(x) || std::string_view(x.primitive().name()) != "RMSNorm" ||
+        x.primitive().stream() != s || !r4_is_trusted("fused"))
         return std::nullopt;
     const auto &row = x.inputs()[0], &weight = x.inputs()[1];
     if (row.dtype() != mx::bfloat16 || weight.dtype() != mx::bfloat16 || weight.ndim() != 1 ||
         weight.shape(0) != x.shape(-1) || x.shape(-1) > most || !begins_aligned(row))
         return std::nullopt;
     return std::get<1>(static_cast<const mx::fast::RMSNorm &>(x.primitive()).state());
-}
-
-bool are_same(const Arrays &a, const Arrays &b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const auto &x, const auto &y) { return x.id() == y.id(); });
 }
 
 } // namespace
@@ -177,12 +170,10 @@ Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
 }
 
 mx::array cuda_rows(const R4Weight &w, const mx::array &ids, mx::Stream s) {
-    bool is_taken_as_is =
-        ids.dtype() == mx::int32 || ids.dtype() == mx::uint32 || ids.dtype() == mx::int64;
     auto shape = ids.shape();
     shape.push_back(w.cols);
     return mx::array(std::move(shape), mx::bfloat16, std::make_shared<CudaRows>(s, parts_of({w})),
-                     with_weight({is_taken_as_is ? ids : mx::astype(ids, mx::int64, s)}, w));
+                     with_weight({ids}, w));
 }
 
 mx::array cuda_rebuild(const R4Weight &w, mx::Stream s) {

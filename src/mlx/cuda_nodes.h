@@ -27,6 +27,7 @@ enum class CudaEpilogue {
 Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
                    const std::optional<mx::array> &lhs, const mx::array &rhs, mx::Stream s);
 
+// ids: int32, uint32 or int64
 mx::array cuda_rows(const R4Weight &w, const mx::array &ids, mx::Stream s);
 
 mx::array cuda_rebuild(const R4Weight &w, mx::Stream s);

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
+#include "mlx/r4_operand.h"
+
 namespace binade {
 
 std::optional<mx::array> R4Group::take(size_t i, const std::vector<mx::array> &operands,
                                        bool flag) {
-    bool is_same =
-        flag == flag_ &&
-        std::equal(operands.begin(), operands.end(), operands_.begin(), operands_.end(),
-                   [](const mx::array &a, const mx::array &b) { return a.id() == b.id(); });
+    bool is_same = flag == flag_ && are_same(operands, operands_);
     if (!is_same || i >= products_.size() || !products_[i]) return std::nullopt;
     auto product = std::exchange(products_[i], std::nullopt);
     if (std::none_of(products_.begin(), products_.end(), [](auto &p) { return p.has_value(); }))

@@ -13,11 +13,6 @@ namespace binade {
 
 namespace {
 
-using Named = std::map<std::string, mx::array>;
-
-// MLX gives a kernel what has fewer elements in another address space.
-constexpr int few = 8;
-
 std::string numbered(const char *name, size_t i) {
     return std::string(name) + std::to_string(i);
 }
@@ -47,7 +42,7 @@ void count(const char *operation, const char *kernel, int nrows,
 
 // What cannot be launched, or needs gradients.
 bool is_out_of_reach(const mx::array &x) {
-    return x.size() < few || x.is_tracer();
+    return x.size() < metal_few || x.is_tracer();
 }
 
 } // namespace
@@ -81,7 +76,7 @@ std::optional<Arrays> metal_matmul(const mx::array &x, const std::vector<R4Weigh
     auto taken = taken_of(weights);
     auto product = metal_product_of(nrows, cols, bias.has_value());
     metal_plan plans[2];
-    if (is_out_of_reach(x) || (bias && bias->size() < few)) return std::nullopt;
+    if (is_out_of_reach(x) || (bias && bias->size() < metal_few)) return std::nullopt;
     // Where several rows lie otherwise, MLX takes other kernels.
     if (nrows > 1 && !will_lie_by_rows(x)) return std::nullopt;
     int nplans = metal_plan_matmul(&metal_device(), &product, taken.data(),
@@ -108,8 +103,9 @@ std::optional<Arrays> metal_gather(const mx::array &x, const std::vector<R4Weigh
     int cols = weights[0].cols, nx = static_cast<int>(x.size() / static_cast<size_t>(cols));
     if (is_out_of_reach(x) || rhs.is_tracer() || rhs.size() == 0) return std::nullopt;
     int per_batch = lhs ? 0 : items_per_batch(x, rhs);
-    Arrays indices{mx::astype(rhs, mx::uint32, s), mx::astype(rhs, mx::uint32, s)};
-    if (!per_batch) indices = gather_indices(x, lhs, rhs, s);
+    // The kernels look at those of x only where per_batch is 0.
+    auto indices =
+        per_batch ? Arrays(2, mx::astype(rhs, mx::uint32, s)) : gather_indices(x, lhs, rhs, s);
     const auto &items = indices[1];
     auto taken = taken_of(weights);
     // Sorted items take the rows of x in their order.
@@ -134,9 +130,7 @@ std::optional<Arrays> metal_gather(const mx::array &x, const std::vector<R4Weigh
 }
 
 mx::array metal_rows(const R4Weight &w, const mx::array &ids, mx::Stream s) {
-    bool is_taken_as_is =
-        ids.dtype() == mx::int32 || ids.dtype() == mx::uint32 || ids.dtype() == mx::int64;
-    Named given{{"ids", is_taken_as_is ? ids : mx::astype(ids, mx::int64, s)}};
+    Named given{{"ids", ids}};
     auto shape = ids.shape();
     shape.push_back(w.cols);
     metal_plan plan;

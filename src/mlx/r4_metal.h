@@ -34,9 +34,14 @@ bool metal_is_available();
 bool metal_is_emulated();
 const metal_gpu &metal_device();
 
-// Carries out a plan: `given` by the names of the kernel's table, without sizes; `shapes` of
-// outputs.
-Arrays metal_launch(const metal_plan &plan, const std::map<std::string, mx::array> &given,
+// MLX gives a kernel what has fewer elements in another address space.
+inline constexpr int metal_few = 8;
+
+// Arrays by the names of a kernel's table, without sizes.
+using Named = std::map<std::string, mx::array>;
+
+// Carries out a plan; `shapes` of outputs.
+Arrays metal_launch(const metal_plan &plan, const Named &given,
                     const std::vector<mx::Shape> &shapes, mx::Stream s);
 
 metal_product metal_product_of(int nrows, int cols, bool has_bias);
@@ -55,6 +60,7 @@ std::optional<Arrays> metal_gather(const mx::array &x, const std::vector<R4Weigh
                                    const std::optional<mx::array> &lhs, const mx::array &rhs,
                                    bool is_sorted, mx::Stream s);
 
+// ids: int32, uint32 or int64
 mx::array metal_rows(const R4Weight &w, const mx::array &ids, mx::Stream s);
 mx::array metal_rebuild(const R4Weight &w, mx::Stream s);
 

@@ -92,7 +92,7 @@ const metal_gpu &metal_device() {
     return gpu;
 }
 
-Arrays metal_launch(const metal_plan &plan, const std::map<std::string, mx::array> &given,
+Arrays metal_launch(const metal_plan &plan, const Named &given,
                     const std::vector<mx::Shape> &shapes, mx::Stream s) {
     const auto &kernel = *metal_find_kernel(plan.kernel);
     auto sizes = mx::array(plan.sizes, {plan.nsizes}, mx::int32);

@@ -11,10 +11,6 @@ namespace binade {
 
 namespace {
 
-using Named = std::map<std::string, mx::array>;
-
-constexpr int nkept = R4_KEPT, few = 8; // fewer elements, and MLX puts an array elsewhere
-
 mx::array at_least(const mx::array &a, int n, mx::Stream s) {
     auto flat = mx::flatten(a, s);
     int missing = n - static_cast<int>(a.size());
@@ -47,14 +43,15 @@ Arrays two_passes(const char *pass1, const char *pass2, Named given, const std::
                   const GpuExtent &e, const std::string &name, mx::Stream s) {
     auto made =
         launch(pass1, e, sizes, given,
-               {{e.nrows, e.row_nwords()}, {e.nrows}, {e.nrows}, {e.nrows, nkept}, {e.nrows}}, s);
+               {{e.nrows, e.row_nwords()}, {e.nrows}, {e.nrows}, {e.nrows, R4_KEPT}, {e.nrows}}, s);
     auto starts = scan(made[1], s);
     mx::eval(made[0], made[2], made[3], made[4], starts);
     if (has_fault(made[4], s)) refuse_codes(name);
     int nescapes = dimension(total_of(starts, s));
     given.insert({{"starts", starts}, {"masks", made[2]}, {"kept", made[3]}});
-    auto placed = launch(pass2, e, sizes, given, {{e.nrows + 1, 2}, {std::max(nescapes, few)}}, s);
-    Arrays arrays{made[0], at_least(placed[0], few, s), placed[1]};
+    auto placed =
+        launch(pass2, e, sizes, given, {{e.nrows + 1, 2}, {std::max(nescapes, metal_few)}}, s);
+    Arrays arrays{made[0], at_least(placed[0], metal_few, s), placed[1]};
     mx::eval(arrays);
     return arrays;
 }

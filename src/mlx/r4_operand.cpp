@@ -1,12 +1,17 @@
 // r4_operand.cpp - see r4_operand.h.
 #include "mlx/r4_operand.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
 #include "mlx/primitives.h"
 
 namespace binade {
+
+bool is_evaluated(const mx::array &a) {
+    return a.status() != mx::array::Status::unscheduled || !a.has_primitive();
+}
 
 namespace {
 
@@ -29,10 +34,6 @@ bool is_new(std::string_view name) {
     static const Names makers{"Matmul", "AddMM",        "GatherMM",   "QuantizedMatmul",
                               "Gather", "CustomKernel", "Concatenate"};
     return makers.contains(name);
-}
-
-bool is_evaluated(const mx::array &a) {
-    return a.status() != mx::array::Status::unscheduled || !a.has_primitive();
 }
 
 bool is_broadcast(const mx::array &a) {
@@ -86,6 +87,11 @@ bool lies_by_rows(const mx::array &a, std::set<std::uintptr_t> &seen, bool is_op
 }
 
 } // namespace
+
+bool are_same(const std::vector<mx::array> &a, const std::vector<mx::array> &b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const auto &x, const auto &y) { return x.id() == y.id(); });
+}
 
 bool begins_aligned(const mx::array &a) {
     if (is_evaluated(a)) return a.offset() % 8 == 0;

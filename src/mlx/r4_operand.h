@@ -1,10 +1,15 @@
-// r4_operand.h - how an operand will lie in memory, told before it is evaluated: MLX chooses its
-// kernels by that, and so do ours.
+// r4_operand.h - what is known of an operand before it is evaluated. How it will lie in memory
+// matters most: MLX chooses its kernels by that, and so do ours.
 #pragma once
 
 #include "r4_ops.h"
 
 namespace binade {
+
+bool is_evaluated(const mx::array &a);
+
+// Whether these are the same nodes of the graph.
+bool are_same(const std::vector<mx::array> &a, const std::vector<mx::array> &b);
 
 // Whether an array will most likely begin at a multiple of 8 bytes. Views begin where what they
 // view does, slices anywhere. Operations of MLX can still put a result at an odd place, in the

@@ -98,7 +98,17 @@ mx::array gather_rebuilt(const mx::array &x, const R4Weight &w, const R4Path &pa
     return mx::matmul(batches, mx::swapaxes(experts, -1, -2, s), s);
 }
 
-// ---- Gathering in groups -----------------------------------------------------------------------
+// ---- Paths -------------------------------------------------------------------------------------
+
+R4Path path_of_matmul(const mx::array &x, const R4Weight &w,
+                      const std::optional<mx::array> &bias = std::nullopt) {
+    return r4_matmul_path({.layout = w.layout,
+                           .nrows = product_of(x.shape(), 1),
+                           .rows = w.rows,
+                           .cols = w.cols,
+                           .has_bias = bias.has_value(),
+                           .is_bf16 = is_bf16(x, bias)});
+}
 
 R4Path path_of_gather(const mx::array &x, const R4Weight &w, bool has_lhs, bool sorted) {
     return r4_gather_path({.layout = w.layout,
@@ -184,12 +194,7 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
         throw std::invalid_argument(
             "[r4_matmul] The bias must have one value for each row of the weight.");
     auto stream = stream_for(w, s, "r4_matmul");
-    auto path = r4_matmul_path({.layout = w.layout,
-                                .nrows = product_of(x.shape(), 1),
-                                .rows = w.rows,
-                                .cols = w.cols,
-                                .has_bias = bias.has_value(),
-                                .is_bf16 = is_bf16(x, bias)});
+    auto path = path_of_matmul(x, w, bias);
     bool has_no_sums = product_of(x.shape(), 1) == 0 || w.rows == 0;
     if (has_no_sums && w.layout != R4Layout::cpu && is_bf16(x, bias)) {
         auto shape = x.shape(); // MLX's addmm divides by these numbers on CUDA
@@ -223,12 +228,7 @@ std::vector<mx::array> r4_matmuls(const mx::array &x, const std::vector<R4Weight
         check_matrix("r4_matmul", w);
         check_columns("r4_matmul", x, w);
         stream_for(w, s, "r4_matmul");
-        auto path = r4_matmul_path({.layout = w.layout,
-                                    .nrows = product_of(x.shape(), 1),
-                                    .rows = w.rows,
-                                    .cols = w.cols,
-                                    .has_bias = false,
-                                    .is_bf16 = is_bf16(x)});
+        auto path = path_of_matmul(x, w);
         nfused += is_on_gpu(path) && share_kernel(w, weights[0]) && !is_empty(w);
     }
     if (nfused == weights.size() && nfused > 1) {
@@ -305,13 +305,16 @@ mx::array r4_rows(const R4Weight &w, const mx::array &ids, mx::StreamOrDevice s)
     bool is_traced = w.layout == R4Layout::metal && ids.is_tracer();
     if (w.layout != R4Layout::cpu && (is_empty(w) || is_traced))
         return mx::take(rebuilt(w, stream), ids, 0, stream);
-    if (w.layout == R4Layout::cuda) return cuda_rows(w, ids, stream);
-    if (w.layout == R4Layout::metal) return metal_rows(w, ids, stream);
-    auto wide = mx::contiguous(mx::astype(ids, mx::int64, stream), false, stream);
+    bool is_taken_as_is =
+        w.layout != R4Layout::cpu && (ids.dtype() == mx::int32 || ids.dtype() == mx::uint32);
+    auto taken = is_taken_as_is ? ids : mx::astype(ids, mx::int64, stream);
+    if (w.layout == R4Layout::cuda) return cuda_rows(w, taken, stream);
+    if (w.layout == R4Layout::metal) return metal_rows(w, taken, stream);
+    taken = mx::contiguous(taken, false, stream);
     auto shape = ids.shape();
     shape.push_back(w.cols);
     return mx::array(std::move(shape), mx::bfloat16, std::make_shared<R4Rows>(stream, dims_of(w)),
-                     with_weight({wide}, w));
+                     with_weight({taken}, w));
 }
 
 } // namespace binade
