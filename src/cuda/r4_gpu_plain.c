@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cuda/bf16_plain.h"
 #include "format/bf16.h"
 
 enum { NLANES = 32, NCODED = R4_CODE_ESCAPE };
@@ -93,20 +94,6 @@ size_t r4_gpu_make_plain(const uint16_t *bf16, size_t nrows, unsigned ncols, uns
     return nescapes;
 }
 
-static float widen(uint16_t bf16) {
-    uint32_t bits = (uint32_t)bf16 << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint16_t round_to_bf16(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 /* The lanes' sums, in pairs 16, 8, 4, 2, 1 apart. */
 static float add_lanes(float sums[NLANES]) {
     float next[NLANES];
@@ -128,8 +115,8 @@ void r4_gemv_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t nc
             for (size_t k = per_lane * lane; k < ncols; k += NLANES * per_lane)
                 for (unsigned j = 0; j < per_lane; j++)
                     if (k + j < ncols)
-                        sums[lane] = fmaf(widen(w[k + j]), widen(x[k + j]), sums[lane]);
-        y[r] = round_to_bf16(add_lanes(sums));
+                        sums[lane] = fmaf(bf16_widen(w[k + j]), bf16_widen(x[k + j]), sums[lane]);
+        y[r] = bf16_round(add_lanes(sums));
     }
 }
 
@@ -151,11 +138,11 @@ void r4_gather_plain(const uint16_t *w, size_t ncols, const struct r4_experts *e
 /* Where float32 rounds a sum or product of BF16, it has at least 16 bits more than BF16 and what is
  * cut off is no more than 16 bits wide, so that rounding again is as rounding once. */
 uint16_t r4_add_plain(uint16_t a, uint16_t b) {
-    return round_to_bf16(widen(a) + widen(b));
+    return bf16_round(bf16_widen(a) + bf16_widen(b));
 }
 
 uint16_t r4_multiply_plain(uint16_t a, uint16_t b) {
-    return round_to_bf16(widen(a) * widen(b));
+    return bf16_round(bf16_widen(a) * bf16_widen(b));
 }
 
 void r4_gate_plain(const uint16_t act[1 << 16], const uint16_t *gate, const uint16_t *up, size_t n,
@@ -174,7 +161,7 @@ float r4_mean_square_plain(const uint16_t *x, unsigned ncols, float eps) {
     for (unsigned k = 0; k < ncols; k++) {
         unsigned thread = k / NEACH % (nwarps * NLANES);
         float *sum = &sums[thread / NLANES][thread % NLANES];
-        *sum = fmaf(widen(x[k]), widen(x[k]), *sum);
+        *sum = fmaf(bf16_widen(x[k]), bf16_widen(x[k]), *sum);
     }
     for (unsigned warp = 0; warp < nwarps; warp++)
         of_warps[warp] = add_lanes(sums[warp]);
@@ -184,5 +171,5 @@ float r4_mean_square_plain(const uint16_t *x, unsigned ncols, float eps) {
 void r4_norm_plain(const uint16_t *x, const uint16_t *weight, unsigned ncols, float scale,
                    uint16_t *normed) {
     for (unsigned k = 0; k < ncols; k++)
-        normed[k] = r4_multiply_plain(weight[k], round_to_bf16(widen(x[k]) * scale));
+        normed[k] = r4_multiply_plain(weight[k], bf16_round(bf16_widen(x[k]) * scale));
 }
