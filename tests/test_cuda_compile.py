@@ -32,6 +32,23 @@ KERNELS = [
     ("matvec_added", "matvec_fused", "R4_NPARTS=1", 15900),
     ("matvec_gated", "matvec_fused", "R4_NPARTS=2", 17000),
     ("gather_gated", "gather_gated", "R4_NPARTS=2", 21500),
+    *(
+        (
+            f"gemm_{nx}_{per_lane}_{nsplits}",
+            "gemm",
+            f"R4_NX={nx} R4_PER_LANE={per_lane} R4_NSPLITS={nsplits}",
+            most,
+        )
+        for nx, per_lane, nsplits, most in (
+            (16, 4, 1, 42000),
+            (16, 2, 0, 46000),
+            (64, 4, 1, 43000),
+            (64, 4, 3, 46000),
+            (64, 4, 0, 48000),
+            (128, 4, 5, 70000),
+            (128, 2, 1, 68000),
+        )
+    ),
     ("rows", "rows", "", 14300),
     ("rebuild", "rebuild", "", 28000),
     ("from_rice_1", "from_rice", "R4_PASS=1", 24000),
@@ -61,7 +78,7 @@ def compile_device_code(gpu, source, definition=""):
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernel.cu", 0, None, None)
     options = [f"--gpu-architecture={gpu}", f"-I{ROOT}/src", "--std=c++17"]
-    options += [f"-D{definition}"] if definition else []
+    options += [f"-D{one}" for one in definition.split()]
     array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     status = nvrtc.nvrtcCompileProgram(program, len(options), array)
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -84,7 +101,7 @@ def list_entries(code):
 
 def test_every_file_is_compiled():
     files = {path.name for path in (ROOT / "src/cuda").glob("r4_*.cu")}
-    files -= {"r4_launch.cu", "r4_launch_normed.cu"}
+    files -= {"r4_launch.cu", "r4_launch_gemm.cu", "r4_launch_normed.cu"}
     assert {f"r4_{file}.cu" for _, file, _, _ in KERNELS} == files
 
 
