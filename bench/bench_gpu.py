@@ -2,9 +2,10 @@
 
 usage: bench_gpu.py [--results FILE.md] [PART...]
 
-Parts are matvec, moe, rebuild, load, and decode, which is decode-8b and decode-26b; if none, all.
-Results of parts that are not measured are kept from the file beside the page, as far as they are of
-the same GPU and versions. What is measured, and how, is in gpu_parts.py.
+Parts are matvec, moe, rebuild, prompts, load, and decode, which is decode-8b and decode-26b; if
+none, all. Results of parts that are not measured are kept from the file beside the page, as far as
+they are of the same GPU and versions. What is measured, and how, is in gpu_parts.py and
+gpu_products.py. Kernels are timed by a library that `./run bench gpu` builds: kernel_times.py.
 """
 
 import argparse
@@ -13,23 +14,18 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bench_report import middle_and_spread, write_table
+from gpu_tables import KERNEL_TIMES, write_matvec, write_moe, write_prompts, write_rebuild
 
 HERE = Path(__file__).parent
 DECODED = {"decode-8b": "Llama 3.1 8B", "decode-26b": "Gemma 4 26B-A4B"}
-PARTS = ("matvec", "moe", "rebuild", "load", *DECODED)
-# With MLX_USE_CUDA_GRAPHS=0 kernels run one after another.
-MODES = {"in turn": "0", "as a graph": "1"}
-BY_MODE = ("matvec", "moe")
-# MLX's BF16 matvec as it was measured on an H200 before, microseconds.
-KNOWN = {(4096, 4096): 13.4, (14336, 4096): 31.7, (128256, 4096): 238.0}
-KNOWN_ON, TOLERATED = "H200", 0.1
-LARGE = 8 << 20  # weights from which on bandwidth decides
+BY_KERNELS = ("matvec", "moe", "rebuild", "prompts")
+PARTS = (*BY_KERNELS, "load", *DECODED)
 DEVICE = """
 import json
 import mlx.core as mx
@@ -43,7 +39,7 @@ class Failed(Exception):  # noqa: N818  # of which standard error has told
     pass
 
 
-def run_python(*arguments, **environment) -> dict | list | str:
+def run_python(*arguments, **environment) -> Any:
     """Standard error passes through; standard output is one JSON value."""
     command = [sys.executable, *map(str, arguments)]
     env = {**os.environ, **environment}
@@ -53,108 +49,27 @@ def run_python(*arguments, **environment) -> dict | list | str:
     return json.loads(done.stdout)
 
 
-def measure(part: str) -> dict | list:
+def measure(part: str) -> dict:
+    """Those of BY_KERNELS are named by how they were timed, since older results were not so."""
     program = HERE / "gpu_parts.py"
-    if part in BY_MODE:
-        return {
-            mode: run_python(program, part, MLX_USE_CUDA_GRAPHS=value)
-            for mode, value in MODES.items()
-        }
     if part in DECODED:
         return run_python(program, "decode", DECODED[part])
-    return run_python(program, part)
+    if part not in BY_KERNELS:
+        return run_python(program, part)
+    measured = run_python(program, part, MLX_USE_CUDA_GRAPHS="0")
+    if part == "matvec":
+        evaluated = run_python(program, "evaluated", MLX_USE_CUDA_GRAPHS="1")
+        for row, other in zip(measured, evaluated, strict=True):
+            row["evaluated"] = other
+    rows = {"rows": measured} if isinstance(measured, list) else measured
+    return {"timed_by": "kernels", **rows}
+
+
+def still_holds(part: str, result: dict) -> bool:
+    return part not in BY_KERNELS or result.get("timed_by") == "kernels"
 
 
 # ---- Report
-
-
-def micro(seconds: list[float]) -> str:
-    median, spread = middle_and_spread(seconds)
-    return f"{1e6 * median:.1f} ± {100 * spread:.0f} %"
-
-
-def ratio_of(row: dict) -> float:
-    return statistics.median(row["mlx"]) / statistics.median(row["r4"])
-
-
-def cells(row: dict) -> list[str]:
-    late = " *" if row["late"] else ""
-    return [micro(row["mlx"]), micro(row["r4"]), f"{ratio_of(row):.2f}x{late}"]
-
-
-def size_of(row: dict) -> int:
-    return row["rows"] * row["cols"]
-
-
-def write_by_mode(lines: list[str], by_mode: dict, label: str, name: Callable[[dict], str]) -> None:
-    """A table with three columns for each mode that was measured."""
-    head = [label]
-    for mode in by_mode:
-        head += [f"MLX BF16, {mode}", "packed", "ratio"]
-    rows = [
-        [name(measured[0]), *(cell for row in measured for cell in cells(row))]
-        for measured in zip(*by_mode.values(), strict=True)
-    ]
-    write_table(lines, head, rows)
-
-
-def write_matvec(lines: list[str], by_mode: dict, device: str) -> None:
-    lines += ["## One row of x", "", "Microseconds for every shape of the models that has at least"]
-    lines += ["a million weights. *In turn*: kernels run one after another, as those of a model"]
-    lines += ["must. *As a graph*: as MLX runs them by default; independent ones may overlap. The"]
-    lines += ["time of a copy that hides the launching is taken off, so that where a spread is"]
-    lines += ["wide, the ratio of that line says little."]
-    lines += ["", "A * says that handing over took the CPU longer than the GPU was kept busy.", ""]
-    write_by_mode(
-        lines,
-        by_mode,
-        "rows x columns",
-        lambda row: f"{row['rows']} x {row['cols']}: {', '.join(row['models'])}",
-    )
-    for mode, measured in by_mode.items():
-        mean = statistics.geometric_mean(map(ratio_of, measured))
-        worst = min((row for row in measured if size_of(row) >= LARGE), key=ratio_of)
-        shape = f"{worst['rows']} x {worst['cols']}"
-        lines += [f"{mode.capitalize()}: geometric mean {mean:.2f}x; the worst of at least"]
-        lines += [f"{LARGE >> 20} * 2^20 weights is {shape} with {ratio_of(worst):.2f}x.", ""]
-    if KNOWN_ON in device:
-        write_known(lines, by_mode)
-
-
-def write_known(lines: list[str], by_mode: dict) -> None:
-    """Whether the BF16 column is what is known of this GPU."""
-    for mode, measured in by_mode.items():
-        texts = []
-        for row in measured:
-            known = KNOWN.get((row["rows"], row["cols"]))
-            if known is None:
-                continue
-            found = 1e6 * statistics.median(row["mlx"])
-            if abs(found / known - 1) > TOLERATED:
-                texts.append(f"{row['rows']} x {row['cols']} {found:.1f}, not {known}")
-        verdict = "; ".join(texts) or f"within {100 * TOLERATED:.0f} %"
-        lines += [f"BF16 beside what MLX took on an {KNOWN_ON} before, {mode}: {verdict}.", ""]
-
-
-def write_moe(lines: list[str], by_mode: dict) -> None:
-    lines += [
-        "## Experts",
-        "",
-        "128 experts of 704 x 2816, 8 for each token, chosen anew each time;",
-    ]
-    lines += ["microseconds. Gate and up are two operations of MLX and one on packed weights.", ""]
-    write_by_mode(lines, by_mode, "", lambda row: f"{row['what']}, tokens: {row['tokens']}")
-
-
-def write_rebuild(lines: list[str], part: dict) -> None:
-    shape = f"{part['rows']} x {part['cols']}"
-    lines += ["## Several rows of x", "", f"{shape}; the weight is rebuilt, and the product MLX's"]
-    lines += ["own. Microseconds. Beside the rebuilding alone stands MLX negating BF16.", ""]
-    rows = [["rebuilding alone", *cells(part["alone"])]]
-    rows += [[f"M = {row['m']}", *cells(row)] for row in part["products"]]
-    write_table(lines, ["", "MLX BF16", "packed", "ratio"], rows)
-    seconds = statistics.median(part["alone"]["r4"])
-    lines += [f"Rebuilding writes {2e-9 * size_of(part) / seconds:.0f} GB/s of BF16.", ""]
 
 
 def write_load(lines: list[str], part: dict) -> None:
@@ -210,9 +125,16 @@ def write_report(results: dict, path: Path) -> None:
     ]
     lines += ["is compared bit for bit first, and all tokens of models.", ""]
     parts = results["parts"]
+    if any(name in parts for name in BY_KERNELS):
+        lines += KERNEL_TIMES
     if "matvec" in parts:
         write_matvec(lines, parts["matvec"], results["device"])
-    for name, write in (("moe", write_moe), ("rebuild", write_rebuild), ("load", write_load)):
+    for name, write in (
+        ("moe", write_moe),
+        ("rebuild", write_rebuild),
+        ("prompts", write_prompts),
+        ("load", write_load),
+    ):
         if name in parts:
             write(lines, parts[name])
     for name in DECODED:
@@ -242,7 +164,10 @@ def begin(path: Path) -> dict:
     if file.exists():
         older = json.loads(file.read_text())
         if all(older.get(key) == results[key] for key in ("device", "versions")):
-            results["parts"] = older["parts"]
+            parts = older["parts"]
+            results["parts"] = {
+                name: parts[name] for name in parts if still_holds(name, parts[name])
+            }
     return results
 
 

@@ -37,6 +37,8 @@ bench_gpu() { # [BENCH_GPU OPTION]... [PART]...
     # shellcheck source=tools/test_gpu.sh
     . tools/test_gpu.sh
     setup_gpu
+    step kernel-times cc -std=c11 -D_GNU_SOURCE -O2 -shared -fPIC -pthread \
+        -o build/kernel_times.so bench/kernel_times.c -ldl
     mkdir -p bench/results
     "$MLX_PYTHON" bench/bench_gpu.py --results bench/results/gpu.md "$@"
     cat bench/results/gpu.md

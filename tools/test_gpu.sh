@@ -9,18 +9,20 @@ driver_cuda() {
 }
 
 # build/mlx-cuda: the packages of tools/mlx.lock with MLX for CUDA in place of that for CPUs, and
-# what it needs of NVIDIA's, in any version that it takes. The operations lie in build/ops-cuda.
+# what it needs of NVIDIA's, in any version that it takes; and CUPTI, by which benchmarks time
+# kernels. The operations lie in build/ops-cuda.
 setup_gpu() {
-    local cuda site
+    local cuda site cupti
     cuda=$(driver_cuda)
     case $cuda in
     '') die "there is no NVIDIA GPU, or nvidia-smi does not find it" ;;
-    12) ;;
-    *) cuda=13 ;;
+    12) cupti='nvidia-cuda-cupti-cu12==12.*' ;;
+    *) cuda=13 cupti='nvidia-cuda-cupti==13.*' ;;
     esac
     require cc g++ cmake make pkg-config openssl xxhash python python-headers
     mkdir -p build
     sed -E "s/^mlx-cpu==([0-9.]+).*/mlx-cuda-$cuda==\\1/" tools/mlx.lock >build/mlx-cuda.lock
+    echo "$cupti" >>build/mlx-cuda.lock
     venv mlx-cuda build/mlx-cuda.lock
     export MLX_PYTHON=$ROOT/build/mlx-cuda/bin/python
     build_release
