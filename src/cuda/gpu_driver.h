@@ -9,7 +9,11 @@
 extern "C" {
 #endif
 
-enum { GPU_MESSAGE_NBYTES = 2048 };
+enum {
+    GPU_MESSAGE_NBYTES = 2048,
+    GPU_NDEFINES_MOST = 4,       /* of a kernel; r4_gemm.cu has three */
+    GPU_DEFINE_NBYTES_MOST = 60, /* of each, without a terminating 0 */
+};
 
 struct gpu_facts {
     int major, minor; /* compute capability */
@@ -29,13 +33,13 @@ struct gpu_sources {
 /* The text of a file; NULL if it is none of the sources. */
 const char *gpu_find_source(const struct gpu_sources *sources, const char *file);
 
-/* Compiles one of the sources, such as "cuda/r4_matvec.cu", with `define` ("NAME=VALUE", or NULL),
- * for a compute capability. *image is malloc'd machine code. Returns 0, or -1 with a sentence in
- * `message`. */
-int gpu_compile(const struct gpu_sources *sources, const char *file, const char *define, int major,
+/* Compiles one of the sources, such as "cuda/r4_matvec.cu", for a compute capability. `defines`:
+ * "", or "NAME=VALUE" up to GPU_NDEFINES_MOST times, with a space between. *image is malloc'd
+ * machine code. Returns 0, or -1 with a sentence in `message` and nothing else written. */
+int gpu_compile(const struct gpu_sources *sources, const char *file, const char *defines, int major,
                 int minor, char **image, size_t *image_nbytes, char message[GPU_MESSAGE_NBYTES]);
 
-/* The version of the compiler, as in 13.0; 0 where there is none. */
+/* The version of the compiler, as in 13.0. Returns 0, and both are 0, where there is none. */
 int gpu_compiler_version(int *major, int *minor);
 
 #ifdef __cplusplus

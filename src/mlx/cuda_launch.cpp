@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "cuda/gpu_driver.h"
+#include "cuda/r4_gemm_grid.h"
 #include "mlx/backend/cuda/cuda.h"
 
 extern "C" const gpu_sources gpu_sources; // cmake/embed.cmake makes them
@@ -18,10 +18,13 @@ namespace {
 
 // Where an entry point is, and what chooses it there.
 struct Entry {
-    const char *file, *define;
+    const char *file;
+    std::string defines;
 };
 
-const std::map<std::string, Entry> entries{
+using Entries = std::map<std::string, Entry>;
+
+const Entries single_entries{
     {"binade_r4_matvec_1", {"cuda/r4_matvec.cu", "R4_NPARTS=1"}},
     {"binade_r4_matvec_2", {"cuda/r4_matvec.cu", "R4_NPARTS=2"}},
     {"binade_r4_matvec_3", {"cuda/r4_matvec.cu", "R4_NPARTS=3"}},
@@ -29,15 +32,15 @@ const std::map<std::string, Entry> entries{
     {"binade_r4_matvec_normed_2", {"cuda/r4_matvec_normed.cu", "R4_NPARTS=2"}},
     {"binade_r4_matvec_normed_3", {"cuda/r4_matvec_normed.cu", "R4_NPARTS=3"}},
     {"binade_r4_matvec_gated_normed", {"cuda/r4_gated_normed.cu", "R4_NPARTS=2"}},
-    {"binade_r4_matvec_any", {"cuda/r4_matvec_any.cu", nullptr}},
+    {"binade_r4_matvec_any", {"cuda/r4_matvec_any.cu", ""}},
     {"binade_r4_gather_1", {"cuda/r4_gather.cu", "R4_NPARTS=1"}},
     {"binade_r4_gather_2", {"cuda/r4_gather.cu", "R4_NPARTS=2"}},
     {"binade_r4_matvec_added", {"cuda/r4_matvec_fused.cu", "R4_NPARTS=1"}},
     {"binade_r4_matvec_gated", {"cuda/r4_matvec_fused.cu", "R4_NPARTS=2"}},
     {"binade_r4_gather_gated", {"cuda/r4_gather_gated.cu", "R4_NPARTS=2"}},
-    {"binade_r4_gather_any", {"cuda/r4_gather_any.cu", nullptr}},
-    {"binade_r4_rows", {"cuda/r4_rows.cu", nullptr}},
-    {"binade_r4_rebuild", {"cuda/r4_rebuild.cu", nullptr}},
+    {"binade_r4_gather_any", {"cuda/r4_gather_any.cu", ""}},
+    {"binade_r4_rows", {"cuda/r4_rows.cu", ""}},
+    {"binade_r4_rebuild", {"cuda/r4_rebuild.cu", ""}},
     {"binade_r4_from_rice_1", {"cuda/r4_from_rice.cu", "R4_PASS=1"}},
     {"binade_r4_from_rice_2", {"cuda/r4_from_rice.cu", "R4_PASS=2"}},
     {"binade_r4_measure_fixed", {"cuda/r4_measure_fixed.cu", "R4_PASS=1"}},
@@ -46,9 +49,30 @@ const std::map<std::string, Entry> entries{
     {"binade_r4_from_fixed_2", {"cuda/r4_from_fixed.cu", "R4_PASS=2"}},
     {"binade_r4_from_bf16_1", {"cuda/r4_from_bf16.cu", "R4_PASS=1"}},
     {"binade_r4_from_bf16_2", {"cuda/r4_from_bf16.cu", "R4_PASS=2"}},
-    {"binade_r4_count", {"cuda/r4_count.cu", nullptr}},
-    {"binade_r4_scan", {"cuda/r4_scan.cu", nullptr}},
+    {"binade_r4_count", {"cuda/r4_count.cu", ""}},
+    {"binade_r4_scan", {"cuda/r4_scan.cu", ""}},
 };
+
+std::string gemm_name(unsigned nx, unsigned per_lane, unsigned nsplits) {
+    return "binade_r4_gemm_" + std::to_string(nx) + "_" + std::to_string(per_lane) + "_" +
+           std::to_string(nsplits);
+}
+
+// And all kernels for several rows of x.
+const Entries &all_entries() {
+    static const Entries entries = [] {
+        auto all = single_entries;
+        for (unsigned nx : {16, 64, 128})
+            for (unsigned per_lane : {2, 4})
+                for (unsigned nsplits = 0; nsplits <= R4_GEMM_NSPLITS_MOST; nsplits++)
+                    all[gemm_name(nx, per_lane, nsplits)] = {
+                        "cuda/r4_gemm.cu", "R4_NX=" + std::to_string(nx) +
+                                               " R4_PER_LANE=" + std::to_string(per_lane) +
+                                               " R4_NSPLITS=" + std::to_string(nsplits)};
+        return all;
+    }();
+    return entries;
+}
 
 struct Gpu {
     gpu_facts facts;
@@ -76,11 +100,11 @@ const std::string &code_of(const char *kernel, const gpu_facts &facts) {
     std::lock_guard guard(lock);
     auto &code = compiled[{kernel, facts.major * 10 + facts.minor}];
     if (!code.empty()) return code;
-    const auto &entry = entries.at(kernel);
+    const auto &entry = all_entries().at(kernel);
     char *image = nullptr, message[GPU_MESSAGE_NBYTES];
     size_t nbytes = 0;
-    if (gpu_compile(&::gpu_sources, entry.file, entry.define, facts.major, facts.minor, &image,
-                    &nbytes, message))
+    if (gpu_compile(&::gpu_sources, entry.file, entry.defines.c_str(), facts.major, facts.minor,
+                    &image, &nbytes, message))
         throw std::runtime_error(message);
     code.assign(image, nbytes);
     std::free(image);
@@ -95,6 +119,14 @@ bool cuda_is_available() {
 
 const r4_device &cuda_device(mx::Stream s) {
     return gpu_of(s).device;
+}
+
+const gpu_facts &cuda_facts(mx::Stream s) {
+    return gpu_of(s).facts;
+}
+
+const char *cuda_gemm_entry(unsigned nx, unsigned per_lane, unsigned nsplits) {
+    return all_entries().find(gemm_name(nx, per_lane, nsplits))->first.c_str();
 }
 
 Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/gpu_driver.h"
 #include "cuda/r4_grid.h"
 #include "mlx/fast.h"
 #include "mlx/r4_primitives.h"
@@ -26,8 +27,12 @@ struct CudaLaunch {
 // Whether MLX's GPU is an NVIDIA one.
 bool cuda_is_available();
 
-// Throws std::runtime_error, in a sentence, where the driver does not tell.
+// Throw std::runtime_error, in a sentence, where the driver does not tell.
 const r4_device &cuda_device(mx::Stream s);
+const gpu_facts &cuda_facts(mx::Stream s);
+
+// The name of a kernel of src/cuda/r4_gemm.cu, by the numbers in it.
+const char *cuda_gemm_entry(unsigned nx, unsigned per_lane, unsigned nsplits);
 
 // To be called in eval_gpu: allocates the outputs and encodes the kernel. Inputs that are not
 // row-contiguous are copied.

@@ -23,13 +23,6 @@ CudaPart part_of(const R4Weight &w) {
     return {w.experts, w.rows, w.cols, w.stacked, w.row0, w.block_rows, w.base};
 }
 
-std::vector<CudaPart> parts_of(const std::vector<R4Weight> &weights) {
-    std::vector<CudaPart> parts;
-    for (const auto &w : weights)
-        parts.push_back(part_of(w));
-    return parts;
-}
-
 Arrays with_weights(Arrays inputs, const std::vector<R4Weight> &weights) {
     for (const auto &w : weights)
         inputs = with_weight(std::move(inputs), w);
@@ -55,7 +48,7 @@ const mx::array &no_indices() {
 template <class P, class... Arguments>
 Arrays make_nodes(mx::Stream s, const std::vector<R4Weight> &weights, Arrays others,
                   Arguments... arguments) {
-    auto primitive = std::make_shared<P>(s, parts_of(weights), arguments...);
+    auto primitive = std::make_shared<P>(s, cuda_parts_of(weights), arguments...);
     auto inputs = with_weights(std::move(others), weights);
     auto shapes = primitive->output_shapes(inputs);
     std::vector<mx::Dtype> dtypes(shapes.size(), mx::bfloat16);
@@ -98,6 +91,13 @@ std::optional<float> find_norm(const mx::array &x, mx::Stream s) {
 }
 
 } // namespace
+
+std::vector<CudaPart> cuda_parts_of(const std::vector<R4Weight> &weights) {
+    std::vector<CudaPart> parts;
+    for (const auto &w : weights)
+        parts.push_back(part_of(w));
+    return parts;
+}
 
 std::optional<mx::array> r4_fuse_add(const mx::array &residual, const mx::array &product) {
     if (residual.is_tracer() || !r4_is_trusted("fused")) return std::nullopt;
@@ -172,12 +172,12 @@ Arrays cuda_gather(const mx::array &x, const std::vector<R4Weight> &weights,
 mx::array cuda_rows(const R4Weight &w, const mx::array &ids, mx::Stream s) {
     auto shape = ids.shape();
     shape.push_back(w.cols);
-    return mx::array(std::move(shape), mx::bfloat16, std::make_shared<CudaRows>(s, parts_of({w})),
-                     with_weight({ids}, w));
+    return mx::array(std::move(shape), mx::bfloat16,
+                     std::make_shared<CudaRows>(s, cuda_parts_of({w})), with_weight({ids}, w));
 }
 
 mx::array cuda_rebuild(const R4Weight &w, mx::Stream s) {
-    return mx::array(w.shape(), mx::bfloat16, std::make_shared<CudaRebuild>(s, parts_of({w})),
+    return mx::array(w.shape(), mx::bfloat16, std::make_shared<CudaRebuild>(s, cuda_parts_of({w})),
                      *w.arrays);
 }
 

@@ -43,6 +43,8 @@ struct CudaPart {
     bool operator==(const CudaPart &) const = default;
 };
 
+std::vector<CudaPart> cuda_parts_of(const std::vector<R4Weight> &weights);
+
 // The last three inputs for each part are the weight's arrays.
 class CudaPrimitive : public mx::Primitive {
   public:

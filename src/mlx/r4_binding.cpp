@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "cuda/gpu_driver.h"
+#include "mlx/cuda_gemm.h"
 #include "mlx/r4_group.h"
 #include "mlx/r4_load.h"
 #include "mlx/r4_metal.h"
@@ -149,7 +150,8 @@ nb::tuple path_of(const binade::R4Weight &w, int nrows, bool has_bias, bool sort
                      .rows = w.rows,
                      .cols = w.cols,
                      .has_bias = has_bias,
-                     .is_sorted = sorted_indices};
+                     .is_sorted = sorted_indices,
+                     .experts = w.experts};
     auto path = w.stacked ? binade::r4_gather_path(c) : binade::r4_matmul_path(c);
     return nb::make_tuple(path.kernel, path.reason);
 }
@@ -181,8 +183,12 @@ void bind_paths(nb::module_ &m) {
           nb::arg("sorted_indices") = false,
           "The kernel that serves nrows rows of x (of each item, with experts), or 'rebuild'; and "
           "why.");
+    m.def(
+        "gemm_plan", &binade::cuda_gemm_plan_text, "m"_a, "n"_a, "k"_a,
+        "On an NVIDIA GPU: cublasLt's plan for x [m, k] times W [n, k], and what is known of it.");
     m.def("distrust", &binade::r4_distrust, "kernel"_a,
-          "From now on what 'cpu', 'matvec', 'gather' or 'rows' would serve is rebuilt; of 'fused' "
+          "From now on what 'cpu', 'matvec', 'gemm', 'gather' or 'rows' would serve is rebuilt; of "
+          "'fused' "
           "launches the products stay, and MLX does the rest.");
     m.def("forbid_rebuild", &binade::r4_forbid_rebuild, "forbid"_a,
           "Makes it an error to rebuild where a kernel should serve, for tests.");

@@ -63,25 +63,29 @@ bool has_gaps(const mx::array &part, std::string_view name) {
     return false;
 }
 
-// `seen`: what has been found to lie by rows, or is being looked at. is_operand: an operation is
-// between this array and the one that is asked for.
-bool lies_by_rows(const mx::array &a, std::set<std::uintptr_t> &seen, bool is_operand) {
+struct Asked {
+    int alignment;
+    std::set<std::uintptr_t> seen; // what has been found to lie by rows, or is being looked at
+};
+
+// is_operand: an operation is between this array and the one that is asked for.
+bool lies_by_rows(const mx::array &a, Asked &asked, bool is_operand) {
     constexpr size_t most = 10000; // far more than a model has that was not evaluated
-    if (seen.size() >= most) return false;
-    if (!seen.insert(a.id()).second) return true;
-    if (is_evaluated(a)) return a.flags().row_contiguous && a.offset() % 8 == 0;
+    if (asked.seen.size() >= most) return false;
+    if (!asked.seen.insert(a.id()).second) return true;
+    if (is_evaluated(a)) return a.flags().row_contiguous && a.offset() % asked.alignment == 0;
     std::string_view name = a.primitive().name();
     if (is_new(name)) return true;
     if (is_slice(name))
-        return is_operand && has_gaps(a, name) && lies_by_rows(a.inputs()[0], seen, true);
+        return is_operand && has_gaps(a, name) && lies_by_rows(a.inputs()[0], asked, true);
     if (is_broadcast(a) || (is_view(name) && !keeps_rows(a, name))) return false;
-    if (is_view(name)) return lies_by_rows(a.inputs()[0], seen, is_operand);
-    if (name == "ScaledDotProductAttention") return lies_by_rows(a.inputs()[0], seen, true);
+    if (is_view(name)) return lies_by_rows(a.inputs()[0], asked, is_operand);
+    if (name == "ScaledDotProductAttention") return lies_by_rows(a.inputs()[0], asked, true);
     // Others may lie as operands of their size do, and in their memory, but not as what is
     // repeated.
     for (const auto &operand : a.inputs())
         if (operand.size() == a.size() && !is_broadcast(operand) &&
-            !lies_by_rows(operand, seen, true))
+            !lies_by_rows(operand, asked, true))
             return false;
     return true;
 }
@@ -99,9 +103,9 @@ bool begins_aligned(const mx::array &a) {
     return is_view(name) ? begins_aligned(a.inputs()[0]) : !is_slice(name);
 }
 
-bool will_lie_by_rows(const mx::array &a) {
-    std::set<std::uintptr_t> seen;
-    return lies_by_rows(a, seen, false);
+bool will_lie_by_rows(const mx::array &a, int alignment) {
+    Asked asked{alignment, {}};
+    return lies_by_rows(a, asked, false);
 }
 
 } // namespace binade

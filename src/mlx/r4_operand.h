@@ -16,8 +16,8 @@ bool are_same(const std::vector<mx::array> &a, const std::vector<mx::array> &b);
 // memory of an operand; who asks must notice that when the array is evaluated.
 bool begins_aligned(const mx::array &a);
 
-// Whether it will surely begin there, and neighbours in its last dimension be neighbours in memory.
-// False where that cannot be told.
-bool will_lie_by_rows(const mx::array &a);
+// Whether it will surely begin at a multiple of `alignment` bytes, and neighbours in its last
+// dimension be neighbours in memory. False where that cannot be told.
+bool will_lie_by_rows(const mx::array &a, int alignment = 8);
 
 } // namespace binade

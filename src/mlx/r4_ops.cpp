@@ -5,7 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "mlx/cuda_nodes.h"
+#include "mlx/cuda_gemm.h"
 #include "mlx/ops.h"
 #include "mlx/r4_metal.h"
 #include "mlx/r4_path.h"
@@ -117,7 +117,8 @@ R4Path path_of_gather(const mx::array &x, const R4Weight &w, bool has_lhs, bool 
                            .cols = w.cols,
                            .has_bias = false,
                            .is_bf16 = is_bf16(x),
-                           .is_sorted = sorted && !has_lhs});
+                           .is_sorted = sorted && !has_lhs,
+                           .experts = w.experts});
 }
 
 void check_gather(const mx::array &x, const R4Weight &w, const std::optional<mx::array> &lhs,
@@ -129,8 +130,9 @@ void check_gather(const mx::array &x, const R4Weight &w, const std::optional<mx:
     if (lhs) check_integers("r4_gather_mm", *lhs);
 }
 
-// A kernel that may take several weights.
-bool is_on_gpu(const R4Path &path) {
+// Whether a kernel takes several weights: on NVIDIA GPUs those for one row of x.
+bool takes_several(const R4Path &path, const R4Weight &w) {
+    if (w.layout == R4Layout::cuda) return path.kernel == "matvec" || path.kernel == "gather";
     return path.kernel != "cpu" && path.kernel != "rebuild";
 }
 
@@ -206,6 +208,11 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
             if (auto products = metal_matmul(x, {w}, bias, stream)) return (*products)[0];
         path = {"rebuild", ""};
     }
+    if (w.layout == R4Layout::cuda && path.kernel == "gemm" && !is_empty(w)) {
+        auto choice = cuda_gemm_choice(product_of(x.shape(), 1), w.rows, w.cols);
+        if (auto product = cuda_gemm(x, w, choice.nsplits, stream)) return *product;
+        path = {"rebuild", ""};
+    }
     if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu)) {
         auto transposed = mx::transpose(rebuilt(w, path, stream), stream);
         return bias ? mx::addmm(*bias, x, transposed, 1.0f, 1.0f, stream)
@@ -229,7 +236,7 @@ std::vector<mx::array> r4_matmuls(const mx::array &x, const std::vector<R4Weight
         check_columns("r4_matmul", x, w);
         stream_for(w, s, "r4_matmul");
         auto path = path_of_matmul(x, w);
-        nfused += is_on_gpu(path) && share_kernel(w, weights[0]) && !is_empty(w);
+        nfused += takes_several(path, w) && share_kernel(w, weights[0]) && !is_empty(w);
     }
     if (nfused == weights.size() && nfused > 1) {
         auto stream = mx::to_stream(s);
@@ -257,6 +264,10 @@ mx::array r4_gather_mm(const mx::array &x, const R4Weight &w,
         if (products) return (*products)[0];
         path = {"rebuild", ""};
     }
+    if (w.layout == R4Layout::cuda && path.kernel == "gemm" && !is_empty(w)) {
+        if (auto product = cuda_gemm_experts(x, w, rhs_indices, stream)) return *product;
+        path = {"rebuild", ""};
+    }
     if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu))
         return gather_rebuilt(x, w, path, lhs_indices, rhs_indices, sorted_indices, stream);
     if (w.layout == R4Layout::cuda) return cuda_gather(x, {w}, lhs_indices, rhs_indices, stream)[0];
@@ -278,7 +289,7 @@ std::vector<mx::array> r4_gather_mms(const mx::array &x, const std::vector<R4Wei
         check_gather(x, w, lhs_indices, rhs_indices);
         stream_for(w, s, "r4_gather_mm");
         auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
-        nfused += is_on_gpu(path) && share_kernel(w, weights[0]) && !is_empty(w);
+        nfused += takes_several(path, w) && share_kernel(w, weights[0]) && !is_empty(w);
     }
     if (nfused == weights.size() && nfused > 1 && nfused <= cuda_gather_most) {
         auto stream = mx::to_stream(s);

@@ -16,10 +16,11 @@ struct R4Case {
     int rows, cols;                // of the weight
     bool has_bias, is_bf16 = true; // x, and the bias
     bool is_sorted = false;        // gathered products: MLX is promised sorted experts
+    int experts = 1;
 };
 
 struct R4Path {
-    std::string kernel; // "cpu", "matvec", "gather", "rebuild"; on Metal "wide" and "gemm" too
+    std::string kernel; // "cpu", "matvec", "gemm", "gather", "rebuild"; on Metal "wide" too
     std::string reason;
     // Rebuilding is all there is for such a product, and no failure.
     bool is_planned = true;

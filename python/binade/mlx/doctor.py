@@ -59,6 +59,7 @@ def _examine(report: Report, command: str | None) -> int:
     results = _check(report)
     _keep(report, results)
     _tell_paths(report, results)
+    _tell_plans(report)
     _tell_speeds(report)
     ok = _conclude(report, results)
     report.finish()
@@ -180,6 +181,24 @@ def _paths(device: mx.DeviceType, results: list[selfcheck.Result]) -> dict[str, 
 
 
 _ROWS = "embedding rows"
+
+
+def _tell_plans(report: Report) -> None:
+    """What cublasLt plans for some products of several rows, and whether its order is known."""
+    if not facts.has_cuda():
+        return
+    report.title("Plans of cublasLt for M x N x K")
+    report.content["plans"] = {}
+    for m, n, k in _PLANNED:
+        name, text = f"{m} x {n} x {k}", _ops.gemm_plan(m, n, k)
+        report.line(f"  {name:<24} {text}")
+        report.content["plans"][name] = text
+
+
+_PLANNED = [
+    *[(m, n, k) for m in (2, 64, 256) for n, k in ((4096, 4096), (14336, 4096), (4096, 14336))],
+    *[(16, 1024, 4096), (16, 300, 2112), (16, 2112, 2816)],
+]
 
 
 # ---- Speeds and the end

@@ -27,6 +27,11 @@ def of_devices() -> dict[str, str]:
     return found
 
 
+def has_cuda() -> bool:
+    """Whether MLX's GPU is an NVIDIA one."""
+    return mx.is_available(mx.gpu) and "compute_capability_major" in mx.device_info(mx.gpu)
+
+
 def of_versions(command: str | None) -> dict[str, str]:
     proven = "" if _ops.mlx_is_proven() else "NOT "
     found = {

@@ -1,0 +1,272 @@
+// cuda_gemm.cpp - see cuda_gemm.h.
+#include "mlx/cuda_gemm.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string_view>
+#include <tuple>
+
+#include "cuda/gemm_table.h"
+#include "cuda/r4_gemm_grid.h"
+#include "mlx/allocator.h"
+#include "mlx/cuda_launch.h"
+#include "mlx/ops.h"
+#include "mlx/r4_operand.h"
+#include "mlx/r4_path.h"
+#include "mlx/version.h"
+
+namespace binade {
+
+namespace {
+
+constexpr int x_alignment = 16; // bytes that a copy of x takes at once
+
+mx::Stream gpu_stream() {
+    return mx::default_stream(mx::Device::gpu);
+}
+
+// ---- Plans
+// ---------------------------------------------------------------------------------------
+
+// Where libmlx is: cuBLASLt is found as MLX finds it.
+std::string mlx_folder() {
+    Dl_info found;
+    if (!dladdr(reinterpret_cast<void *>(&mx::version), &found) || !found.dli_fname) return "";
+    std::string path = found.dli_fname;
+    auto slash = path.rfind('/');
+    return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+struct Planner {
+    gemm_planner *planner = nullptr;
+    std::string why; // there is none
+};
+
+const Planner &planner() {
+    static const Planner opened = [] {
+        Planner p;
+        char message[GPU_MESSAGE_NBYTES];
+        auto folder = mlx_folder();
+        if (gemm_planner_open(folder.empty() ? nullptr : folder.c_str(),
+                              cuda_facts(gpu_stream()).major, &p.planner, message))
+            p.why = message;
+        return p;
+    }();
+    return opened;
+}
+
+// The plan, or why there is none.
+std::optional<gemm_plan> ask_plan(int m, int n, int k, std::string &why) {
+    char message[GPU_MESSAGE_NBYTES];
+    gemm_plan plan;
+    why = planner().why;
+    if (!planner().planner) return std::nullopt;
+    if (gemm_planner_ask(planner().planner, m, n, k, &plan, message)) {
+        why = message;
+        return std::nullopt;
+    }
+    return plan;
+}
+
+const gemm_row *find_row(const gemm_plan &plan, int k, std::string &why) {
+    char message[GPU_MESSAGE_NBYTES];
+    const auto &facts = cuda_facts(gpu_stream());
+    const auto *row = gemm_find_row(facts.major, facts.minor, &plan, k, message);
+    if (!row) why = message;
+    return row;
+}
+
+std::string describe(const gemm_plan &plan) {
+    std::ostringstream text;
+    text << "algorithm " << plan.algorithm;
+    if (plan.nsplits > 1) text << " in " << plan.nsplits << " splits, reduction " << plan.reduction;
+    return text.str();
+}
+
+// ---- Kernels
+// -------------------------------------------------------------------------------------
+
+bool is_hopper() {
+    const auto &facts = cuda_facts(gpu_stream());
+    return facts.major == 9 && facts.minor == 0;
+}
+
+struct Kernel {
+    r4_gemm_kernel numbers;
+    r4_grid grid;
+};
+
+std::optional<Kernel> find_kernel(const r4_gemm_product &product, mx::Stream s) {
+    Kernel kernel;
+    if (!r4_gemm_grid(&cuda_device(s), &product, &kernel.numbers, &kernel.grid))
+        return std::nullopt;
+    return kernel;
+}
+
+r4_gemm_product product_of(int m, int n, int k, int nsplits, int nexperts) {
+    return {static_cast<unsigned>(m),        static_cast<unsigned>(k),
+            static_cast<unsigned>(n),        static_cast<unsigned>(nsplits),
+            static_cast<unsigned>(nexperts), 0};
+}
+
+int rows_of(const mx::array &x) {
+    return static_cast<int>(x.size() / static_cast<size_t>(x.shape(-1)));
+}
+
+void check_place(const mx::array &x, const char *operation) {
+    if (x.offset() % x_alignment != 0 && x.flags().row_contiguous)
+        throw std::runtime_error(std::string("[") + operation +
+                                 "] x begins at an odd place: no kernel serves that.");
+}
+
+void run(const Kernel &kernel, Scalars scalars, mx::Stream s, const Arrays &inputs,
+         const Arrays &outputs) {
+    const auto &k = kernel.numbers;
+    cuda_run({cuda_gemm_entry(k.nx, k.per_lane, k.nsplits), std::move(scalars), kernel.grid}, s,
+             inputs, outputs);
+}
+
+Kernel must_find(const r4_gemm_product &product, mx::Stream s, const char *operation) {
+    auto kernel = find_kernel(product, s);
+    if (!kernel)
+        throw std::runtime_error(std::string("[") + operation +
+                                 "] A function that was compiled for fewer rows of x cannot take "
+                                 "so many.");
+    return *kernel;
+}
+
+bool can_take(const mx::array &x) {
+    return !x.is_tracer() && will_lie_by_rows(x, x_alignment);
+}
+
+// Whether the rows of x [..., 1, K] will be K apart by its strides too: those of a dimension of one
+// can be anything behind expand_dims, and MLX's grouped product believes them.
+bool has_usual_strides(const mx::array &x) {
+    if (is_evaluated(x)) return x.strides(-2) == x.shape(-1);
+    std::string_view name = x.primitive().name();
+    return name != "ExpandDims" && name != "Squeeze" && name != "Unflatten" && name != "Transpose";
+}
+
+} // namespace
+
+// ---- Choices
+// -------------------------------------------------------------------------------------
+
+static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
+    std::string why;
+    const auto *row = find_row(plan, k, why);
+    if (!row) return {false, 0, why};
+    int nsplits = plan.nsplits > 1 ? plan.nsplits : 1;
+    if (row->order != GEMM_IN_ORDER || (nsplits > 1 && plan.reduction != GEMM_REDUCTION_FP32))
+        return {false, 0, "no kernel adds in this order: " + describe(plan)};
+    if (!find_kernel(product_of(m, n, k, nsplits, 0), gpu_stream()))
+        return {false, 0, "no kernel has this shape: " + describe(plan)};
+    return {true, nsplits, "in cublasLt's order: " + describe(plan)};
+}
+
+CudaGemmChoice cuda_gemm_choice(int m, int n, int k) {
+    constexpr size_t most = 4096;
+    static std::mutex lock;
+    static std::map<std::tuple<int, int, int>, CudaGemmChoice> known;
+    std::string why;
+    if (!is_hopper()) return {false, 0, "tensor-core kernels are for Hopper, so far"};
+    if (m > R4_GEMM_NX_MOST) return {false, 0, "with so many rows rebuilding is faster"};
+    std::lock_guard guard(lock);
+    auto found = known.find({m, n, k});
+    if (found != known.end()) return found->second;
+    auto plan = ask_plan(m, n, k, why);
+    if (!plan) return {false, 0, why};
+    if (known.size() >= most) known.clear();
+    return known[{m, n, k}] = choose(m, n, k, *plan);
+}
+
+CudaGemmChoice cuda_experts_choice(int nx, int n, int k, int nexperts) {
+    const char *tf32 = std::getenv("MLX_ENABLE_TF32"), *forced = std::getenv("BINADE_GEMM_ROW");
+    if (!is_hopper()) return {false, 0, "MLX multiplies sorted experts by CUTLASS"};
+    if (tf32 && std::atoi(tf32) == 0)
+        return {false, 0, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
+    if (!forced || std::string(forced) != "in-order")
+        return {false, 0, "not compared yet with CUTLASS, by which MLX multiplies sorted experts"};
+    if (!find_kernel(product_of(nx > 0 ? nx : 1, n, k, 1, nexperts), gpu_stream()))
+        return {false, 0, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
+    return {true, 1, "sorted experts, in CUTLASS's order"};
+}
+
+std::string cuda_gemm_plan_text(int m, int n, int k) {
+    std::string why;
+    auto plan = ask_plan(m, n, k, why);
+    if (!plan) return why;
+    const auto *row = find_row(*plan, k, why);
+    return describe(*plan) + (row ? std::string("; proof: ") + row->proof : "; " + why);
+}
+
+// ---- Nodes
+// ---------------------------------------------------------------------------------------
+
+std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int nsplits,
+                                   mx::Stream s) {
+    if (!can_take(x)) return std::nullopt;
+    auto shape = x.shape();
+    shape.back() = w.rows;
+    return mx::array(std::move(shape), mx::bfloat16,
+                     std::make_shared<CudaGemm>(s, cuda_parts_of({w}), nsplits),
+                     with_weight({x}, w));
+}
+
+std::optional<mx::array> cuda_gemm_experts(const mx::array &x, const R4Weight &w,
+                                           const mx::array &indices, mx::Stream s) {
+    if (indices.size() == 0 || rows_of(x) != static_cast<int>(indices.size()) || !can_take(x) ||
+        !has_usual_strides(x) || indices.is_tracer())
+        return std::nullopt;
+    auto shape = indices.shape();
+    shape.insert(shape.end(), {1, w.rows});
+    auto sorted = mx::contiguous(mx::astype(indices, mx::uint32, s), false, s);
+    return mx::array(std::move(shape), mx::bfloat16,
+                     std::make_shared<CudaGemmExperts>(s, cuda_parts_of({w})),
+                     with_weight({x, sorted}, w));
+}
+
+std::vector<mx::Shape> CudaGemm::output_shapes(const Arrays &inputs) {
+    auto shape = inputs[0].shape();
+    shape.back() = parts_[0].rows;
+    return {shape};
+}
+
+bool CudaGemm::is_equivalent(const Primitive &other) const {
+    return CudaPrimitive::is_equivalent(other) &&
+           nsplits_ == static_cast<const CudaGemm &>(other).nsplits_;
+}
+
+void CudaGemm::eval_gpu(const Arrays &inputs, Arrays &outputs) {
+    const auto &x = inputs[0];
+    const auto &p = parts_[0];
+    int m = rows_of(x);
+    check_place(x, "r4_matmul");
+    auto kernel = must_find(product_of(m, p.rows, p.cols, nsplits_, 0), stream(), "r4_matmul");
+    run(kernel, {p.row0, p.rows, p.base, m, p.cols, gemm_split_ncols(p.cols, nsplits_)}, stream(),
+        {inputs[1], inputs[2], inputs[3], x}, outputs);
+    r4_count("matmul", "gemm", m, p.rows, p.cols);
+}
+
+std::vector<mx::Shape> CudaGemmExperts::output_shapes(const Arrays &inputs) {
+    auto shape = inputs[1].shape();
+    shape.insert(shape.end(), {1, parts_[0].rows});
+    return {shape};
+}
+
+void CudaGemmExperts::eval_gpu(const Arrays &inputs, Arrays &outputs) {
+    const auto &x = inputs[0];
+    const auto &p = parts_[0];
+    int nx = static_cast<int>(inputs[1].size());
+    check_place(x, "r4_gather_mm");
+    auto kernel = must_find(product_of(nx, p.rows, p.cols, 1, p.experts), stream(), "r4_gather_mm");
+    run(kernel, {p.row0, p.rows, p.block_rows, p.base, p.experts, nx, p.cols}, stream(),
+        {inputs[2], inputs[3], inputs[4], x, inputs[1]}, outputs);
+    r4_count("gather_mm", "gemm", nx, p.rows, p.cols);
+}
+
+} // namespace binade

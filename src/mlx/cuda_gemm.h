@@ -1,0 +1,61 @@
+// cuda_gemm.h - several rows of x on NVIDIA GPUs: which products are computed from packed weights,
+// in the order of cublasLt's own plan for them or of CUTLASS's for sorted experts, and their nodes.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "mlx/cuda_nodes.h"
+
+namespace binade {
+
+// What MLX would run for a product, and whether a kernel has its order and pays.
+struct CudaGemmChoice {
+    bool is_fused;
+    int nsplits; // of K
+    std::string why;
+};
+
+// y [m, n] = x [m, k] W^T, 1 < m.
+CudaGemmChoice cuda_gemm_choice(int m, int n, int k);
+
+// nx rows of x in all, one for each sorted index of nexperts; nx 0: not known yet.
+CudaGemmChoice cuda_experts_choice(int nx, int n, int k, int nexperts);
+
+// The plan that cublasLt has for a product, and what is known of such plans, in a line: for
+// reports.
+BINADE_API std::string cuda_gemm_plan_text(int m, int n, int k);
+
+// Nothing where x may not lie row by row, from a multiple of 16 bytes on, or is traced: MLX would
+// take another kernel, or needs a gradient.
+std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int nsplits,
+                                   mx::Stream s);
+std::optional<mx::array> cuda_gemm_experts(const mx::array &x, const R4Weight &w,
+                                           const mx::array &indices, mx::Stream s);
+
+// inputs: x [..., K]
+class CudaGemm : public CudaPrimitive {
+  public:
+    CudaGemm(mx::Stream s, std::vector<CudaPart> parts, int nsplits)
+        : CudaPrimitive(s, std::move(parts)), nsplits_(nsplits) {}
+
+    void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
+    std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
+    bool is_equivalent(const Primitive &other) const override;
+    const char *name() const override { return "R4CudaGemm"; }
+
+  private:
+    int nsplits_;
+};
+
+// inputs: x [..., 1, K], indices [...], uint32 and sorted, one for each row of x
+class CudaGemmExperts : public CudaPrimitive {
+  public:
+    using CudaPrimitive::CudaPrimitive;
+
+    void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
+    std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
+    const char *name() const override { return "R4CudaGemmExperts"; }
+};
+
+} // namespace binade
