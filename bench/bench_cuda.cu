@@ -114,8 +114,7 @@ static void bench_load(unsigned ncols, unsigned ncopies, bool is_rice) {
     cudaFree(starts), free_scratch(scratch), free_weight(r4);
 }
 
-/* ---- Several products in one launch ----------------------------------------------------------
- */
+/* ---- Several products in one launch ---------------------------------------------------------- */
 
 /* Weights that share x: each alone, and all in one launch. */
 static void bench_parts(const char *name, const std::vector<unsigned> &nrows, unsigned ncols,

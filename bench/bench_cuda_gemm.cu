@@ -63,7 +63,9 @@ static row time_products(const weights &w, gemm_planner *planner, unsigned nx) {
     });
     unsigned nsplits = (unsigned)std::max(plan.nsplits, 1);
     unsigned split_ncols = (unsigned)gemm_split_ncols((int)w.ncols, (int)nsplits);
-    if (r4_gpu_gemm(view_all(w.r4[0], y), x, nx, nsplits, split_ncols, 0) == cudaSuccess)
+    bool is_known = gemm_find_row(9, 0, &plan, (int)w.ncols, message);
+    if (is_known &&
+        r4_gpu_gemm(view_all(w.r4[0], y), x, nx, nsplits, split_ncols, 0) == cudaSuccess)
         times.packed = time_launches(nlaunches, [&](unsigned i, cudaStream_t stream) {
             r4_view view = view_all(w.r4[i % n], y);
             must(r4_gpu_gemm(view, x, nx, nsplits, split_ncols, stream), "gemm");

@@ -105,8 +105,7 @@ static void test_no_product(void **state) {
     gemm_planner_close(NULL);
 }
 
-/* ---- Answers ---------------------------------------------------------------------------------
- */
+/* ---- Answers --------------------------------------------------------------------------------- */
 
 static void check_plan(const struct gemm_plan *p, const int values[9], size_t workspace_nbytes) {
     const int got[9] = {p->algorithm, p->tile,   p->nsplits,     p->reduction,    p->swizzle,
@@ -175,8 +174,7 @@ static void test_failures(void **state) {
     }
 }
 
-/* ---- What was asked before -------------------------------------------------------------------
- */
+/* ---- What was asked before ------------------------------------------------------------------- */
 
 static int count(const char *part) {
     int n = 0;

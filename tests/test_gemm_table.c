@@ -66,8 +66,7 @@ static int index_of(int major, int minor, int algorithm) {
     return -1;
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void test_rows(void **state) {
     (void)state;
@@ -142,8 +141,7 @@ static void test_reasons(void **state) {
     assert_non_null(find(9, 0, 66, 1, 2, 1));
 }
 
-/* ---- Environment -----------------------------------------------------------------------------
- */
+/* ---- Environment ----------------------------------------------------------------------------- */
 
 static void test_environment(void **state) {
     (void)state;
@@ -184,8 +182,7 @@ static void test_environment(void **state) {
     assert_non_null(find(9, 0, 66, 1, 0, 4096));
 }
 
-/* ---- Splits ----------------------------------------------------------------------------------
- */
+/* ---- Splits ---------------------------------------------------------------------------------- */
 
 static void check_splits(int k, int nsplits) {
     int ncols = gemm_split_ncols(k, nsplits), next = 0;

@@ -78,7 +78,7 @@ static const struct {
 } parts[] = {{64, 1},     {65, 2},     {127, 2},   {128, 2},   {129, 3},      {4096, 64},
              {8448, 132}, {8449, 133}, {4224, 66}, {4225, 67}, {151936, 2374}};
 
-static const unsigned all_ncols[] = {64, 128, 192, 2048, 2880, 4096, 14336, 1u << 24};
+static const unsigned all_ncols[] = {64, 128, 192, 2048, 2880, 4096, 14336, (1u << 24) - 256};
 
 /* The least that takes nx rows at once, or the largest. */
 static const struct size *size_for(unsigned nx) {
@@ -89,8 +89,13 @@ static unsigned divide_up(unsigned n, unsigned by) {
     return (n + by - 1) / by;
 }
 
+/* Whether the last of the splits, each of as many whole units, has columns. */
+static bool has_columns(unsigned ncols, unsigned nsplits) {
+    return (nsplits - 1) * (divide_up(divide_up(ncols, nsplits), 64) * 64) < ncols;
+}
+
 /* Every number of rows of x. More than 64 are multiplied 64 at a time if all blocks of that run at
- * once. */
+ * once. A split without columns is refused. */
 static void test_rows_of_x(void **state) {
     (void)state;
     for (unsigned nx = 1; nx <= 256; nx++)
@@ -101,9 +106,11 @@ static void test_rows_of_x(void **state) {
                     const struct size *size = size_for(few && nx > 64 ? 64 : nx);
                     unsigned nitems = parts[i].ntiles * divide_up(nx, size->nx);
                     unsigned most = nitems < 132 ? nitems : 132;
-                    take(&h200,
-                         (struct r4_gemm_product){nx, all_ncols[c], parts[i].taken, nsplits, 0, 0},
-                         size, nsplits == 1 ? most : nitems * nsplits);
+                    struct r4_gemm_product p = {nx, all_ncols[c], parts[i].taken, nsplits, 0, 0};
+                    if (has_columns(p.ncols, nsplits))
+                        take(&h200, p, size, nsplits == 1 ? most : nitems * nsplits);
+                    else
+                        refuse(&h200, p);
                 }
 }
 
@@ -197,7 +204,7 @@ static void test_refusals(void **state) {
         p = taken[i];
         for (p.ncols = 0; p.ncols < 1000; p.ncols++)
             if (p.ncols % 64 || p.ncols == 0) refuse(&h200, p);
-        p.ncols = (1u << 24) - 1;
+        p.ncols = (1u << 24) - 192;
         refuse(&h200, p);
         p = taken[i];
         p.nexperts = 1025;
@@ -210,6 +217,8 @@ static void test_refusals(void **state) {
     refuse(&h200, (struct r4_gemm_product){16, 128, 64, 0, 0, 0});
     refuse(&h200, (struct r4_gemm_product){16, 128, 64, 6, 0, 0});
     refuse(&h200, (struct r4_gemm_product){16, 128, 64, UINT_MAX, 0, 0});
+    refuse(&h200,
+           (struct r4_gemm_product){16, 576, 64, 4, 0, 0}); /* 192 columns, none for the last */
 }
 
 /* One byte of shared memory less than a kernel needs is too little. */
@@ -234,7 +243,7 @@ static void test_threads(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         struct r4_device device = {most[i], h200.shared_most};
-        struct r4_gemm_product p = {sizes[i].nx, 128, 64 * most[i], 1, 0, 0};
+        struct r4_gemm_product p = {sizes[i].nx, 4096, 64 * most[i], 1, 0, 0};
         take(&device, p, &sizes[i], most[i]);
         p.nexperts = 1;
         take(&device, p, &sizes[i], most[i]);

@@ -251,8 +251,7 @@ static void destroy(const struct cublaslt *lt, const struct question *q) {
     if (q->product) lt->product_destroy(q->product);
 }
 
-/* ---- Answer ----------------------------------------------------------------------------------
- */
+/* ---- Answer ---------------------------------------------------------------------------------- */
 
 static int read_plan(const struct cublaslt *lt, const struct answer *answer, struct gemm_plan *plan,
                      const char **call) {
@@ -303,8 +302,7 @@ static int ask(struct gemm_planner *p, int m, int n, int k, struct gemm_plan *pl
     return 0;
 }
 
-/* ---- What was asked before -------------------------------------------------------------------
- */
+/* ---- What was asked before ------------------------------------------------------------------- */
 
 /* Its entry, or the free one where it belongs. */
 static struct entry *find_entry(struct gemm_planner *p, int m, int n, int k) {

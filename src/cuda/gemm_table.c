@@ -38,8 +38,7 @@ const struct gemm_row *gemm_row_at(size_t i) {
     return i < NROWS ? &rows[i] : NULL;
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 /* *row: what stands for the unknown, or NULL. Returns -1 where the environment names no row. */
 static int read_assumed(const struct gemm_row **row, char message[GPU_MESSAGE_NBYTES]) {
@@ -118,8 +117,7 @@ const struct gemm_row *gemm_find_row(int major, int minor, const struct gemm_pla
     return row && knows_splits(row, plan, k, message) ? row : NULL;
 }
 
-/* ---- Splits ----------------------------------------------------------------------------------
- */
+/* ---- Splits ---------------------------------------------------------------------------------- */
 
 static int64_t split_ncols(int k, int nsplits) {
     int64_t each = ((int64_t)k + nsplits - 1) / nsplits;

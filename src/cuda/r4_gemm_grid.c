@@ -31,6 +31,12 @@ static size_t divide_up(size_t n, size_t by) {
     return n / by + (n % by > 0);
 }
 
+/* Whether each split has columns: the kernels would wait for ever for one that has none. */
+static int have_columns(unsigned ncols, unsigned nsplits) {
+    size_t split_nunits = divide_up(divide_up(ncols, nsplits), UNIT_NCOLS);
+    return (nsplits - 1) * split_nunits * UNIT_NCOLS < ncols;
+}
+
 static size_t count_items(const struct r4_gemm_product *p, unsigned nx) {
     return divide_up(p->taken, TILE_NROWS) * divide_up(p->nx, nx);
 }
@@ -57,8 +63,10 @@ int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *p
     const unsigned nexperts = p->nexperts;
 
     if (p->nx == 0 || p->taken < TILE_NROWS || p->ncols == 0 || p->ncols % UNIT_NCOLS) return 0;
+    if (p->ncols > R4_COLS_MOST - 256) return 0; /* no escape is in a piece like that of none */
     if (nexperts > R4_GEMM_EXPERTS_MOST || (nexperts == 0 && p->nsplits == 0)) return 0;
     if (nexperts == 0 && (p->nsplits > R4_GEMM_NSPLITS_MOST || p->nx > R4_GEMM_NX_MOST)) return 0;
+    if (nexperts == 0 && !have_columns(p->ncols, p->nsplits)) return 0;
 
     const struct slots *s = choose_slots(device, p);
     const unsigned nshared = BARRIERS_NBYTES + (nexperts ? STARTS_NBYTES : 0) + slots_nbytes(s);

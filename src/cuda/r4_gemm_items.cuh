@@ -14,7 +14,7 @@
 
 #include "cuda/r4_parts.cuh"
 
-enum { R4_TILE_NROWS = 64, R4_EXPERTS_MOST = 1024 };
+enum { R4_TILE_NROWS = 64 };
 
 static __device__ __forceinline__ unsigned r4_divide_up(unsigned n, unsigned by) {
     return (n + by - 1) / by;

@@ -28,8 +28,7 @@ static __device__ __forceinline__ void r4_publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- Copies -----------------------------------------------------------------------------------
- */
+/* ---- Copies ---------------------------------------------------------------------------------- */
 
 template <int AT> static __device__ __forceinline__ void r4_copy16(unsigned to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0 + %2], [%1], 16;" ::"r"(to), "l"(from), "n"(AT)
@@ -56,8 +55,7 @@ static __device__ __forceinline__ unsigned short r4_read_shared2(unsigned from) 
     return a;
 }
 
-/* ---- wgmma ------------------------------------------------------------------------------------
- */
+/* ---- wgmma ----------------------------------------------------------------------------------- */
 
 /* An operand at a shared address: rows of 128 bytes, their 16-byte chunks swizzled within each
  * eight. Columns ascend by 16 with 32 bytes. */
@@ -112,8 +110,7 @@ static __device__ __forceinline__ void r4_wgmma(float *c, unsigned long long a,
 #undef R4_C16
 #undef R4_C4
 
-/* ---- Clusters ---------------------------------------------------------------------------------
- */
+/* ---- Clusters -------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ unsigned r4_cluster_rank() {
     unsigned rank;

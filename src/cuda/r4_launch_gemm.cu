@@ -33,6 +33,8 @@ template <int NX, int NSLOTS, int NUNITS, int NTHREADS> static constexpr bool is
 }
 static_assert(is_as_in_grid<16, 5, 4, 768>() && is_as_in_grid<64, 3, 4, 768>() &&
               is_as_in_grid<128, 4, 2, 512>());
+static_assert(R4_TILE_NROWS == 64 && R4_UNIT_NCOLS == 64 && R4_BARRIERS_NBYTES == 1024 &&
+              R4_STARTS_NBYTES == 5 * 1024 && R4_STARTS_NBYTES >= 4 * (R4_GEMM_EXPERTS_MOST + 1));
 
 static cudaError_t launch(const r4_gemm_product &product, void **arguments, cudaStream_t stream) {
     r4_gemm_kernel kernel;

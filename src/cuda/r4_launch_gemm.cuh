@@ -6,9 +6,8 @@
 #include "cuda/r4_gemm_grid.h"
 #include "cuda/r4_launch.cuh"
 
-/* y [nx][taken] of x [nx][ncols], 16-byte aligned; K in splits of split_ncols columns, a multiple
- * of
- * 64. nx_tile: 16, 64 or 128 rows of x at a time, 0: r4_gemm_grid's choice. */
+/* y [nx][taken] of x [nx][ncols], 16-byte aligned; K in splits of split_ncols columns, whole units
+ * of 64. nx_tile: 16, 64 or 128 rows of x at a time, 0: r4_gemm_grid's choice. */
 cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
                         unsigned split_ncols, cudaStream_t stream, unsigned nx_tile = 0);
 

@@ -12,7 +12,6 @@
 
 #include "cuda/gemm_table.h"
 #include "cuda/r4_gemm_grid.h"
-#include "mlx/allocator.h"
 #include "mlx/cuda_launch.h"
 #include "mlx/ops.h"
 #include "mlx/r4_operand.h"
@@ -29,8 +28,7 @@ mx::Stream gpu_stream() {
     return mx::default_stream(mx::Device::gpu);
 }
 
-// ---- Plans
-// ---------------------------------------------------------------------------------------
+// ---- Plans --------------------------------------------------------------------------------------
 
 // Where libmlx is: cuBLASLt is found as MLX finds it.
 std::string mlx_folder() {
@@ -87,8 +85,7 @@ std::string describe(const gemm_plan &plan) {
     return text.str();
 }
 
-// ---- Kernels
-// -------------------------------------------------------------------------------------
+// ---- Kernels ------------------------------------------------------------------------------------
 
 bool is_hopper() {
     const auto &facts = cuda_facts(gpu_stream());
@@ -117,10 +114,13 @@ int rows_of(const mx::array &x) {
     return static_cast<int>(x.size() / static_cast<size_t>(x.shape(-1)));
 }
 
+// What was taken for granted when the node was made.
 void check_place(const mx::array &x, const char *operation) {
-    if (x.offset() % x_alignment != 0 && x.flags().row_contiguous)
-        throw std::runtime_error(std::string("[") + operation +
-                                 "] x begins at an odd place: no kernel serves that.");
+    bool begins_odd = x.offset() % x_alignment != 0 && x.flags().row_contiguous;
+    if (begins_odd || (x.strides(-1) != 1 && x.shape(-1) > 1))
+        throw std::runtime_error(
+            std::string("[") + operation +
+            "] x lies at an odd place, or not by rows: no kernel serves that.");
 }
 
 void run(const Kernel &kernel, Scalars scalars, mx::Stream s, const Arrays &inputs,
@@ -134,13 +134,13 @@ Kernel must_find(const r4_gemm_product &product, mx::Stream s, const char *opera
     auto kernel = find_kernel(product, s);
     if (!kernel)
         throw std::runtime_error(std::string("[") + operation +
-                                 "] A function that was compiled for fewer rows of x cannot take "
-                                 "so many.");
+                                 "] This GPU has no kernel for such a product.");
     return *kernel;
 }
 
-bool can_take(const mx::array &x) {
-    return !x.is_tracer() && will_lie_by_rows(x, x_alignment);
+// Plans are asked for on the first GPU.
+bool can_take(const mx::array &x, mx::Stream s) {
+    return s.device.index == 0 && !x.is_tracer() && will_lie_by_rows(x, x_alignment);
 }
 
 // Whether the rows of x [..., 1, K] will be K apart by its strides too: those of a dimension of one
@@ -153,8 +153,7 @@ bool has_usual_strides(const mx::array &x) {
 
 } // namespace
 
-// ---- Choices
-// -------------------------------------------------------------------------------------
+// ---- Choices ------------------------------------------------------------------------------------
 
 static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
     std::string why;
@@ -184,14 +183,14 @@ CudaGemmChoice cuda_gemm_choice(int m, int n, int k) {
     return known[{m, n, k}] = choose(m, n, k, *plan);
 }
 
-CudaGemmChoice cuda_experts_choice(int nx, int n, int k, int nexperts) {
+CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts) {
     const char *tf32 = std::getenv("MLX_ENABLE_TF32"), *forced = std::getenv("BINADE_GEMM_ROW");
     if (!is_hopper()) return {false, 0, "MLX multiplies sorted experts by CUTLASS"};
     if (tf32 && std::atoi(tf32) == 0)
         return {false, 0, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
     if (!forced || std::string(forced) != "in-order")
         return {false, 0, "not compared yet with CUTLASS, by which MLX multiplies sorted experts"};
-    if (!find_kernel(product_of(nx > 0 ? nx : 1, n, k, 1, nexperts), gpu_stream()))
+    if (!find_kernel(product_of(1, n, k, 1, nexperts), gpu_stream()))
         return {false, 0, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
     return {true, 1, "sorted experts, in CUTLASS's order"};
 }
@@ -204,12 +203,11 @@ std::string cuda_gemm_plan_text(int m, int n, int k) {
     return describe(*plan) + (row ? std::string("; proof: ") + row->proof : "; " + why);
 }
 
-// ---- Nodes
-// ---------------------------------------------------------------------------------------
+// ---- Nodes --------------------------------------------------------------------------------------
 
 std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int nsplits,
                                    mx::Stream s) {
-    if (!can_take(x)) return std::nullopt;
+    if (!can_take(x, s)) return std::nullopt;
     auto shape = x.shape();
     shape.back() = w.rows;
     return mx::array(std::move(shape), mx::bfloat16,
@@ -219,7 +217,7 @@ std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int ns
 
 std::optional<mx::array> cuda_gemm_experts(const mx::array &x, const R4Weight &w,
                                            const mx::array &indices, mx::Stream s) {
-    if (indices.size() == 0 || rows_of(x) != static_cast<int>(indices.size()) || !can_take(x) ||
+    if (indices.size() == 0 || items_per_batch(x, indices) != 1 || !can_take(x, s) ||
         !has_usual_strides(x) || indices.is_tracer())
         return std::nullopt;
     auto shape = indices.shape();
@@ -263,6 +261,9 @@ void CudaGemmExperts::eval_gpu(const Arrays &inputs, Arrays &outputs) {
     const auto &p = parts_[0];
     int nx = static_cast<int>(inputs[1].size());
     check_place(x, "r4_gather_mm");
+    if (x.strides(-2) != p.cols && nx > 1)
+        throw std::runtime_error(
+            "[r4_gather_mm] The rows of x are not as far apart as they are long.");
     auto kernel = must_find(product_of(nx, p.rows, p.cols, 1, p.experts), stream(), "r4_gather_mm");
     run(kernel, {p.row0, p.rows, p.block_rows, p.base, p.experts, nx, p.cols}, stream(),
         {inputs[2], inputs[3], inputs[4], x, inputs[1]}, outputs);

@@ -11,23 +11,25 @@ namespace binade {
 
 // What MLX would run for a product, and whether a kernel has its order and pays.
 struct CudaGemmChoice {
-    bool is_fused;
+    bool has_kernel;
     int nsplits; // of K
     std::string why;
 };
 
-// y [m, n] = x [m, k] W^T, 1 < m.
+// y [m, n] = x [m, k] W^T, 1 < m. Remembered: BINADE_GEMM_ROW is to be set before the first
+// product.
 CudaGemmChoice cuda_gemm_choice(int m, int n, int k);
 
-// nx rows of x in all, one for each sorted index of nexperts; nx 0: not known yet.
-CudaGemmChoice cuda_experts_choice(int nx, int n, int k, int nexperts);
+// A row of x for each sorted index of nexperts experts [n, k].
+CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts);
 
 // The plan that cublasLt has for a product, and what is known of such plans, in a line: for
 // reports.
 BINADE_API std::string cuda_gemm_plan_text(int m, int n, int k);
 
 // Nothing where x may not lie row by row, from a multiple of 16 bytes on, or is traced: MLX would
-// take another kernel, or needs a gradient.
+// take another kernel, or needs a gradient. Nothing but on the first GPU, which plans are asked
+// for. Of experts, rows whose index is out of range are left as they are.
 std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int nsplits,
                                    mx::Stream s);
 std::optional<mx::array> cuda_gemm_experts(const mx::array &x, const R4Weight &w,

@@ -126,7 +126,9 @@ const gpu_facts &cuda_facts(mx::Stream s) {
 }
 
 const char *cuda_gemm_entry(unsigned nx, unsigned per_lane, unsigned nsplits) {
-    return all_entries().find(gemm_name(nx, per_lane, nsplits))->first.c_str();
+    auto found = all_entries().find(gemm_name(nx, per_lane, nsplits));
+    if (found == all_entries().end()) throw std::logic_error("no such kernel");
+    return found->first.c_str();
 }
 
 Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,
@@ -143,7 +145,7 @@ Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,
 // would copy the machine code each time.
 void cuda_run(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs, Arrays outputs) {
     using Key = std::tuple<const char *, unsigned, int, Scalars>;
-    constexpr size_t most = 1024; // launches are few, but for the lengths of prompts
+    constexpr size_t most = 512; // launches are few, but for the lengths of prompts
     static thread_local std::map<Key, std::shared_ptr<mx::Primitive>> prepared;
 
     if (prepared.size() >= most) prepared.clear();

@@ -33,7 +33,7 @@ bool is_slice(std::string_view name) {
 bool is_new(std::string_view name) {
     static const Names makers{"Matmul", "AddMM",        "GatherMM",   "QuantizedMatmul",
                               "Gather", "CustomKernel", "Concatenate"};
-    return makers.contains(name);
+    return makers.contains(name) || name.starts_with("R4");
 }
 
 bool is_broadcast(const mx::array &a) {
@@ -81,10 +81,10 @@ bool lies_by_rows(const mx::array &a, Asked &asked, bool is_operand) {
     if (is_broadcast(a) || (is_view(name) && !keeps_rows(a, name))) return false;
     if (is_view(name)) return lies_by_rows(a.inputs()[0], asked, is_operand);
     if (name == "ScaledDotProductAttention") return lies_by_rows(a.inputs()[0], asked, true);
-    // Others may lie as operands of their size do, and in their memory, but not as what is
-    // repeated.
+    // Others may lie as operands of their size do, and in their memory, and sums as what they sum
+    // up, but not as what is repeated.
     for (const auto &operand : a.inputs())
-        if (operand.size() == a.size() && !is_broadcast(operand) &&
+        if (operand.size() >= a.size() && !is_broadcast(operand) &&
             !lies_by_rows(operand, asked, true))
             return false;
     return true;

@@ -209,8 +209,7 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
         path = {"rebuild", ""};
     }
     if (w.layout == R4Layout::cuda && path.kernel == "gemm" && !is_empty(w)) {
-        auto choice = cuda_gemm_choice(product_of(x.shape(), 1), w.rows, w.cols);
-        if (auto product = cuda_gemm(x, w, choice.nsplits, stream)) return *product;
+        if (auto product = cuda_gemm(x, w, path.nsplits, stream)) return *product;
         path = {"rebuild", ""};
     }
     if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu)) {

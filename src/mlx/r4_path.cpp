@@ -115,14 +115,14 @@ R4Path r4_matmul_path(const R4Case &c) {
         return if_trusted(metal_path(choice.kernel, choice.why));
     }
     bool on_cpu = c.layout == R4Layout::cpu;
-    auto path = common_path(c, on_cpu ? "cpu" : c.nrows == 1 ? "matvec" : "gemm");
+    auto path = common_path(c, on_cpu ? "cpu" : c.nrows == 1 ? "matvec" : "");
     if (!path.kernel.empty()) return path;
     if (on_cpu) return {"cpu", "one chain for each output, as MLX's CPU backend"};
     if (c.has_bias) return {"rebuild", "MLX adds a bias inside cublasLt"};
     if (c.nrows == 1) return {"matvec", "one row of x, in the order of MLX's gemv"};
     if (c.nrows == 0) return {"rebuild", "there is nothing to multiply"};
     auto choice = cuda_gemm_choice(c.nrows, c.rows, c.cols);
-    return {choice.is_fused ? "gemm" : "rebuild", choice.why};
+    return if_trusted({choice.has_kernel ? "gemm" : "rebuild", choice.why, true, choice.nsplits});
 }
 
 R4Path r4_gather_path(const R4Case &c) {
@@ -134,13 +134,13 @@ R4Path r4_gather_path(const R4Case &c) {
         return if_trusted(metal_path(choice.kernel, choice.why));
     }
     bool on_cpu = c.layout == R4Layout::cpu;
-    auto path = common_path(c, on_cpu ? "cpu" : c.is_sorted ? "gemm" : "gather");
+    auto path = common_path(c, on_cpu ? "cpu" : c.is_sorted || c.nrows != 1 ? "" : "gather");
     if (!path.kernel.empty()) return path;
     if (on_cpu) return {"cpu", "one chain for each output, as MLX's CPU backend"};
     if (c.nrows != 1) return {"rebuild", "MLX multiplies several rows of an item by tensor cores"};
     if (c.is_sorted) {
-        auto choice = cuda_experts_choice(0, c.rows, c.cols, c.experts);
-        return {choice.is_fused ? "gemm" : "rebuild", choice.why};
+        auto choice = cuda_experts_choice(c.rows, c.cols, c.experts);
+        return if_trusted({choice.has_kernel ? "gemm" : "rebuild", choice.why});
     }
     return {"gather", "one row of x for each expert, in the order of MLX's gather_mv"};
 }

@@ -24,6 +24,7 @@ struct R4Path {
     std::string reason;
     // Rebuilding is all there is for such a product, and no failure.
     bool is_planned = true;
+    int nsplits = 1; // of K, of "gemm" on CUDA
 };
 
 BINADE_API R4Path r4_matmul_path(const R4Case &c);

@@ -20,8 +20,7 @@ static std::string text(const char *what, unsigned a, const char *more = "", uns
     return std::string(what) + std::to_string(a) + more + (*more ? std::to_string(b) : "");
 }
 
-/* ---- One weight -------------------------------------------------------------------------------
- */
+/* ---- One weight ------------------------------------------------------------------------------ */
 
 static std::vector<uint16_t> multiply_steps(const sample &s, const uint16_t *x, unsigned nx,
                                             unsigned split_ncols) {
@@ -90,8 +89,7 @@ static void check_weight(unsigned nrows, unsigned ncols, kind of,
     free_sample(s);
 }
 
-/* ---- Experts -----------------------------------------------------------------------------------
- */
+/* ---- Experts --------------------------------------------------------------------------------- */
 
 static void check_experts(unsigned nexperts, unsigned nrows, unsigned ncols, kind of,
                           std::vector<uint32_t> indices) {
@@ -134,8 +132,7 @@ static void check_all_experts() {
     }
 }
 
-/* ---- Other orders ------------------------------------------------------------------------------
- */
+/* ---- Other orders ---------------------------------------------------------------------------- */
 
 /* Columns in reverse, and K split where it is not: neither may give the same. */
 static void check_wrong_orders(unsigned ncols) {
@@ -162,8 +159,7 @@ static void check_wrong_orders(unsigned ncols) {
     free_sample(s);
 }
 
-/* ---- cublasLt ----------------------------------------------------------------------------------
- */
+/* ---- cublasLt -------------------------------------------------------------------------------- */
 
 static std::vector<uint16_t> multiply_lt(const sample &s, const uint16_t *x, unsigned nx) {
     uint16_t *y = new_device<uint16_t>((size_t)nx * s.r4.nrows);
@@ -229,6 +225,7 @@ static void check_all_lt() {
         for (kind of : {MODEL, CANCELLING})
             check_lt(planner, shape[0], shape[1], of, has_all ? all : sampled);
     }
+    expect(nplanned > 100, "most plans are known", "cublasLt");
     printf("%u products as cublasLt plans them, %u whose plan is not known\n", nplanned, nleft);
     gemm_planner_close(planner);
 }

@@ -44,21 +44,22 @@ def check(x, w, packed, what):
     got = _ops.r4_matmul(x, packed)
     assert_same_bits(got, x @ w.T, what)
     served = {entry[1] for entry in take_served() if entry[2:5] in ((m, n, k), (0, n, k))}
-    assert served == {_ops.path(packed, m)[0]}, what
-    return served
+    assert served == {"gemm" if has_kernel(m, n, k) else _ops.path(packed, m)[0]}, what
+
+
+def has_kernel(m, n, k):
+    """As the documents say."""
+    is_served = is_hopper() and m <= 256 and n >= 64 and k % 64 == 0
+    return is_served and "proof" in _ops.gemm_plan(m, n, k)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_true_shapes(shape):
-    """All that have a kernel on a Hopper GPU, and are not too many rows for it."""
-    served = set()
     for kind in ("paired", "mixed"):
         x, w = data.operands(kind, max(MS), *shape)
         packed = _ops.r4_make(w)
         for m in MS:
-            served |= check(x[:m], w, packed, f"{shape} {kind} M={m}")
-    if is_hopper() and min(shape) >= 64 and shape[1] % 64 == 0:
-        assert "gemm" in served
+            check(x[:m], w, packed, f"{shape} {kind} M={m}")
     mx.clear_cache()
 
 
@@ -87,7 +88,12 @@ def test_every_kind(kind, shape):
 def test_x_of_any_rank(shape):
     _, w = data.operands("paired", 1, 1024, 4096)
     packed = _ops.r4_make(w)
-    for x in (data.normal(shape), mx.sigmoid(data.normal(shape)), data.normal(shape)[..., ::-1]):
+    for x in (data.normal(shape), mx.sigmoid(data.normal(shape))):
+        take_served()
+        assert_same_bits(_ops.r4_matmul(x, packed), x @ w.T, str(shape))
+        assert not is_hopper() or "gemm" in kernels_of(take_served(), "matmul")
+    backwards, columns = data.normal(shape)[..., ::-1], data.normal((3, *shape)[::-1]).T.sum(0)
+    for x in (backwards, columns, columns + 1):  # columns: not computed yet, lies by columns
         assert_same_bits(_ops.r4_matmul(x, packed), x @ w.T, str(shape))
 
 
@@ -96,9 +102,27 @@ def test_products_of_products():
     _, w = data.operands("normal", 1, 1024, 1024)
     packed = _ops.r4_make(w)
     x = y = data.normal((20, 1024))
+    take_served()
     for _ in range(40):
         x, y = mx.sigmoid(_ops.r4_matmul(x + x, packed)), mx.sigmoid((y + y) @ w.T)
     assert_same_bits(x, y)
+    assert not is_hopper() or kernels_of(take_served(), "matmul") == {"gemm": 40}
+
+
+def test_gradients_and_batches():
+    _, w = data.operands("normal", 1, 256, 512)
+    packed, x, cotangent = _ops.r4_make(w), data.normal((20, 512)), data.normal((20, 256))
+    mx.eval(x, cotangent)
+    for function in (mx.vjp, mx.jvp):
+        tangent = cotangent if function is mx.vjp else x
+        got = function(lambda x: _ops.r4_matmul(x, packed), [x], [tangent])
+        want = function(lambda x: x @ w.T, [x], [tangent])
+        for a, b in zip(got, want, strict=True):
+            assert_same_bits(a[0], b[0], function.__name__)
+    xs = data.normal((3, 20, 512))
+    assert_same_bits(
+        mx.vmap(lambda x: _ops.r4_matmul(x, packed))(xs), mx.vmap(lambda x: x @ w.T)(xs)
+    )
 
 
 @pytest.mark.parametrize("shape", [(1024, 4096), (14336, 4096), (300, 704)], ids=str)

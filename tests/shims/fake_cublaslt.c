@@ -42,8 +42,7 @@ struct answer {
 
 static int values[NATTRIBUTES];
 
-/* ---- Objects ---------------------------------------------------------------------------------
- */
+/* ---- Objects --------------------------------------------------------------------------------- */
 
 static int set(const char *function, void *object, char kind, int attribute, const void *bytes,
                size_t nbytes) {
@@ -134,8 +133,7 @@ EXPORT int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute,
     return set(__func__, preference, 'W', attribute, bytes, nbytes);
 }
 
-/* ---- Plans -----------------------------------------------------------------------------------
- */
+/* ---- Plans ----------------------------------------------------------------------------------- */
 
 static const char *describe(void *object, char kind) {
     const struct object *found = check(object, kind);
