@@ -91,7 +91,7 @@ static float add_split(float total, float sum, enum gemm_reduction reduction) {
 }
 
 void r4_mma_gemm_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t nx, int ncols,
-                   const struct r4_splits *splits, uint16_t *y) {
+                       const struct r4_splits *splits, uint16_t *y) {
     for (size_t m = 0; m < nx; m++)
         for (size_t n = 0; n < nrows; n++) {
             const uint16_t *w_row = w + n * (size_t)ncols, *x_row = x + m * (size_t)ncols;
