@@ -214,6 +214,32 @@ def test_failure_of_rebuilding(capsys, cache, distrusted, monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
+def test_forbidden_rebuilding_is_checked_too():
+    _ops.forbid_rebuild(True)
+    try:
+        assert doctor.main(["-q"]) == 0
+    finally:
+        _ops.forbid_rebuild(False)
+
+
+@pytest.mark.usefixtures("quick", "broken")
+def test_nothing_is_kept_of_forced_kernels(capsys, cache, distrusted, monkeypatch):
+    monkeypatch.setenv("BINADE_GEMM_ROW", "in-order")
+    assert doctor.main([]) == 1
+    assert "nothing of this is kept" in capsys.readouterr().out
+    assert distrusted == ["cpu"]
+    assert not cache.exists()
+
+
+def test_forced_kernels_are_warned_of():
+    env = {**os.environ, "BINADE_GEMM_ROW": "in-order"}
+    command = [sys.executable, "-c", "import binade.mlx"]
+    result = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "BINADE_GEMM_ROW is set" in result.stderr
+
+
+@pytest.mark.usefixtures("quick")
 def test_speeds_that_cannot_be_measured(capsys, monkeypatch):
     def fail(_):
         raise RuntimeError("[malloc] Unable to allocate\n")

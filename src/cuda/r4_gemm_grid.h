@@ -11,7 +11,7 @@ extern "C" {
 
 enum {
     R4_GEMM_NSPLITS_MOST = 5, /* of K: as many as cuBLASLt was seen to plan on an H200 */
-    R4_GEMM_NX_MOST = 256,    /* beyond, rebuilding is faster there (bench/results/gpu_h200.md) */
+    R4_GEMM_NX_MOST = 256,    /* about as fast as rebuilding (bench/results/cuda_gemm.md) */
     R4_GEMM_EXPERTS_MOST = 1024,
 };
 

@@ -173,7 +173,8 @@ CudaGemmChoice cuda_gemm_choice(int m, int n, int k) {
     static std::map<std::tuple<int, int, int>, CudaGemmChoice> known;
     std::string why;
     if (!is_hopper()) return {false, 0, "tensor-core kernels are for Hopper, so far"};
-    if (m > R4_GEMM_NX_MOST) return {false, 0, "with so many rows rebuilding is faster"};
+    if (m > R4_GEMM_NX_MOST)
+        return {false, 0, "with so many rows rebuilding is taken to be faster"};
     std::lock_guard guard(lock);
     auto found = known.find({m, n, k});
     if (found != known.end()) return found->second;
@@ -192,7 +193,7 @@ CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts) {
         return {false, 0, "not compared yet with CUTLASS, by which MLX multiplies sorted experts"};
     if (!find_kernel(product_of(1, n, k, 1, nexperts), gpu_stream()))
         return {false, 0, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
-    return {true, 1, "sorted experts, in CUTLASS's order"};
+    return {true, 1, "sorted experts, steps in order, as BINADE_GEMM_ROW asks"};
 }
 
 std::string cuda_gemm_plan_text(int m, int n, int k) {

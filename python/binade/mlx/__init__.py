@@ -7,6 +7,7 @@ model, tokenizer, dropped = load("packed")
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import warnings
 
 _BACKENDS = "pip install 'binade[cpu]', on NVIDIA GPUs 'binade[cuda]' or 'binade[cuda13]'"
@@ -38,6 +39,13 @@ if not _ops.mlx_is_proven():
     warnings.warn(
         f"MLX {_VERSION} is not the version that packed products are proven to equal bit for bit: "
         "every product rebuilds its weight in BF16, which is exact but slow.",
+        stacklevel=2,
+    )
+
+if os.environ.get("BINADE_GEMM_ROW"):
+    warnings.warn(
+        "BINADE_GEMM_ROW is set, which is for checks: on an NVIDIA GPU products of several rows "
+        "may then differ from those of BF16.",
         stacklevel=2,
     )
 
