@@ -320,7 +320,8 @@ int main(int argc, char **argv) {
     if (length != FEW) check_every_pattern();
     for (unsigned ncols : fused_cols)
         for (int of = 0; of < NKINDS; of++) {
-            if (length == FEW && !is_taken(length, 37, ncols, of)) continue;
+            /* A checker of races takes a tenth of a second for each launch. */
+            if (length == FEW && (ncols != 520 || of != CANCELLING)) continue;
             for (unsigned nrows : {1u, 37u, 300u})
                 if (nrows == 37 || (length != FEW && nrows * ncols <= 300000))
                     check_after(nrows, ncols, (kind)of);
