@@ -44,7 +44,8 @@ file(GLOB mlx_sources CONFIGURE_DEPENDS src/mlx/*.cpp)
 list(REMOVE_ITEM mlx_sources "${PROJECT_SOURCE_DIR}/src/mlx/r4_binding.cpp")
 # Device code is compiled when it is first wanted, so its text travels inside the library.
 file(GLOB device_files CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" src/cuda/*.cu
-     src/cuda/*.cuh src/cuda/r4_gpu_layout.h src/metal/*.metal src/metal/bodies/*.metal)
+     src/cuda/*.cuh src/cuda/r4_gpu_layout.h src/cuda/r4_gemm_shape.h
+     src/metal/*.metal src/metal/bodies/*.metal)
 list(FILTER device_files EXCLUDE REGEX "r4_launch")
 list(TRANSFORM device_files PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE device_paths)
 add_custom_command(OUTPUT gpu_sources.c

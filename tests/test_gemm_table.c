@@ -171,7 +171,7 @@ static void test_environment(void **state) {
         setenv("BINADE_GEMM_ROW", wrong[i], 1);
         assert_null(find(9, 0, 66, 1, 0, 4096));
         char expected[200] = "BINADE_GEMM_ROW is \"";
-        strcat(strcat(expected, wrong[i]), "\", expected in-order or two-slices");
+        strcat(strcat(expected, wrong[i]), "\", expected published, in-order or two-slices");
         assert_string_equal(message, expected);
     }
     setenv("BINADE_GEMM_ROW", "", 1);
@@ -180,6 +180,28 @@ static void test_environment(void **state) {
     unsetenv("BINADE_GEMM_ROW");
     assert_null(find(10, 0, 66, 1, 0, 4096));
     assert_non_null(find(9, 0, 66, 1, 0, 4096));
+}
+
+/* What was measured is used; what was published if it is asked for, in whatever way. */
+static void test_allowed(void **state) {
+    static const char *const names[] = {"published", "in-order", "two-slices"};
+    (void)state;
+    unsetenv("BINADE_GEMM_ROW");
+    assert_true(gemm_row_is_allowed(find(9, 0, 66, 1, 0, 4096)));
+    assert_false(gemm_row_is_allowed(find(8, 9, 21, 1, 0, 4096)));
+    assert_false(gemm_row_is_allowed(find(8, 0, 31, 1, 0, 4096)));
+    setenv("BINADE_GEMM_ROW", "", 1);
+    assert_false(gemm_row_is_allowed(find(12, 0, 21, 1, 0, 4096)));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        setenv("BINADE_GEMM_ROW", names[i], 1);
+        assert_true(gemm_row_is_allowed(find(9, 0, 66, 1, 0, 4096)));
+        assert_true(gemm_row_is_allowed(find(8, 9, 21, 1, 0, 4096)));
+        assert_true(gemm_row_is_allowed(find(12, 0, 21, 1, 0, 4096)));
+    }
+    setenv("BINADE_GEMM_ROW", "published", 1);
+    assert_null(find(9, 0, 21, 1, 0, 4096)); /* nothing stands for the unknown */
+    assert_null(find(10, 0, 66, 1, 0, 4096));
+    unsetenv("BINADE_GEMM_ROW");
 }
 
 /* ---- Splits ---------------------------------------------------------------------------------- */
@@ -225,7 +247,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),        cmocka_unit_test(test_everything_else_is_refused),
         cmocka_unit_test(test_reasons),     cmocka_unit_test(test_other_members),
-        cmocka_unit_test(test_environment), cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_allowed),
+        cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

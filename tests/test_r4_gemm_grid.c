@@ -1,275 +1,361 @@
-/* test_r4_gemm_grid.c - which kernel of r4_gemm.cu multiplies several rows of x, with what grid,
- * and what is refused. */
+/* test_r4_gemm_grid.c - which kernel of r4_gemm.cu or r4_gemm_mma.cu multiplies several rows of x,
+ * in what shape and with what grid, and what is refused. Which tile is fastest is an estimate, so
+ * that little is said of it here; whatever is chosen has to be one that the kernel can do. */
+#include "r4_gemm_rules.h"
+
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "cuda/r4_gemm_grid.h"
-
-#include <cmocka.h>
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static const struct r4_device h200 = {132, 232448};
+static const struct r4_device a100 = {108, 166912}, rtx4090 = {128, 101376};
 
-/* Of a kernel, as in r4_gemm_slots.cuh: a warp each that multiplies or copies, 4 of both, and 16 or
- * 8 that decode; slots of units of 64 columns, two bytes each, of 64 rows of W and NX of x. */
-struct size {
-    unsigned nx, nthreads, slots_nbytes;
-};
-static const struct size sizes[] = {
-    {16, 32 * (4 + 16 + 4), 5 * 4 * (64 + 16) * 128},
-    {64, 32 * (4 + 16 + 4), 3 * 4 * (64 + 64) * 128},
-    {128, 32 * (4 + 8 + 4), 4 * 2 * (64 + 128) * 128},
-};
+/* ---- What is taken --------------------------------------------------------------------------- */
 
-enum {
-    BARRIERS_NBYTES = 1024,
-    STARTS_NBYTES = 5 * 1024, /* of 1,024 experts, and where the last one ends */
-};
-_Static_assert(STARTS_NBYTES % 1024 == 0 && STARTS_NBYTES >= 4 * (R4_GEMM_EXPERTS_MOST + 1),
-               "slots stay aligned behind the starts");
+static const unsigned all_taken[] = {16,  18,  30,  32,   34,   64,    66,    96,
+                                     112, 126, 128, 1024, 4096, 14336, 151936};
+static const unsigned all_ncols[] = {64, 128, 192, 512, 576, 2048, 2880, 4096, 14336, NCOLS_MOST};
 
-static int find(const struct r4_device *device, const struct r4_gemm_product *p,
-                struct r4_gemm_kernel *kernel, struct r4_grid *grid) {
-    *kernel = (struct r4_gemm_kernel){7, 7, 7};
-    *grid = (struct r4_grid){7, 7, 7};
-    return r4_gemm_grid(device, p, kernel, grid);
+/* Splits that a way knows. By wgmma each has to have columns, and their number is a kernel's. */
+static bool can_split(enum r4_gemm_way way, unsigned ncols, unsigned nsplits) {
+    if (way == R4_GEMM_WGMMA) return nsplits <= 5 && has_columns(ncols, nsplits);
+    return nsplits == 1 || way == R4_GEMM_MMA_SPLITS;
 }
 
-/* The kernel `size`, and that many blocks. */
-static void take(const struct r4_device *device, struct r4_gemm_product p, const struct size *size,
-                 unsigned nblocks) {
-    unsigned shared = BARRIERS_NBYTES + (p.nexperts ? STARTS_NBYTES : 0) + size->slots_nbytes;
-    struct r4_gemm_kernel kernel;
-    struct r4_grid grid;
-
-    if (!find(device, &p, &kernel, &grid) || kernel.nx != size->nx ||
-        kernel.per_lane != (p.ncols % 128 ? 2 : 4) ||
-        kernel.nsplits != (p.nexperts ? 0 : p.nsplits) || grid.nblocks != nblocks ||
-        grid.nthreads != size->nthreads || grid.shared_nbytes != shared)
-        fail_msg(
-            "x [%u, %u], %u rows, %u splits, %u experts, tile %u: kernel %u %u %u, grid %u %u %u; "
-            "expected NX %u, %u blocks",
-            p.nx, p.ncols, p.taken, p.nsplits, p.nexperts, p.tile, kernel.nx, kernel.per_lane,
-            kernel.nsplits, grid.nblocks, grid.nthreads, grid.shared_nbytes, size->nx, nblocks);
+/* Every number of rows of x. */
+static void test_rows_of_x(void **state) {
+    (void)state;
+    for (unsigned nx = 1; nx <= R4_GEMM_NX_MOST; nx++)
+        for (size_t i = 0; i < COUNT_OF(all_taken); i++)
+            for (size_t c = 0; c < COUNT_OF(all_ncols); c++)
+                for (unsigned nsplits = 1; nsplits <= 6; nsplits++)
+                    for (unsigned way = 0; way <= R4_GEMM_MMA_TWO_SLICES; way++)
+                        take_if(can_split(way, all_ncols[c], nsplits), &h200,
+                                rows_of(way, nx, all_ncols[c], all_taken[i], nsplits));
 }
 
-static void refuse(const struct r4_device *device, struct r4_gemm_product p) {
-    struct r4_gemm_kernel k;
-    struct r4_grid g;
+/* One part or two; splits mean nothing to them. */
+static void test_experts(void **state) {
+    static const unsigned all_nexperts[] = {1, 2, 3, 8, 128, 1023, 1024};
+    static const unsigned all_nx[] = {1, 2, 16, 65, 1000, 131072, UINT_MAX};
+    (void)state;
+    for (size_t e = 0; e < COUNT_OF(all_nexperts); e++)
+        for (size_t n = 0; n < COUNT_OF(all_nx); n++)
+            for (size_t i = 0; i < COUNT_OF(all_taken); i++)
+                for (size_t c = 0; c < COUNT_OF(all_ncols); c++)
+                    for (unsigned nparts = 1; nparts <= 2; nparts++)
+                        for (unsigned way = 0; way <= R4_GEMM_MMA_TWO_SLICES; way++) {
+                            bool is_taken = way == R4_GEMM_WGMMA || way == R4_GEMM_MMA;
+                            struct r4_gemm_product p =
+                                experts_of(way, all_nx[n], all_ncols[c], all_taken[i], nparts,
+                                           all_nexperts[e]);
+                            take_if(is_taken, &h200, p);
+                            p.nsplits = R4_GEMM_NSPLITS_MOST + 1;
+                            take_if(is_taken, &h200, p);
+                        }
+}
 
-    if (find(device, &p, &k, &g) != 0)
-        fail_msg("x [%u, %u], %u rows, %u splits, %u experts is taken", p.nx, p.ncols, p.taken,
-                 p.nsplits, p.nexperts);
-    if (k.nx != 7 || k.per_lane != 7 || k.nsplits != 7 || g.nblocks != 7 || g.nthreads != 7 ||
-        g.shared_nbytes != 7)
-        fail_msg("x [%u, %u], %u rows: refused, and something is written", p.nx, p.ncols, p.taken);
+/* Whatever is fastest, the tile that was asked for, or the half of it that was. */
+static void test_tiles(void **state) {
+    static const unsigned all_nx[] = {1, 64, 65, 128, 200, 256};
+    (void)state;
+    for (size_t n = 0; n < COUNT_OF(all_nx); n++)
+        for (size_t i = 0; i < COUNT_OF(all_taken); i++)
+            for (unsigned tile_nx = 0; tile_nx <= 128; tile_nx += 64)
+                for (unsigned height = 0; height <= 160; height += HEIGHT_STEP)
+                    for (unsigned way = 0; way <= R4_GEMM_MMA_TWO_SLICES; way++) {
+                        unsigned most = height_most(way, tile_nx ? tile_nx : 64);
+                        bool fits = most > 0 && height <= most && height <= all_taken[i];
+                        bool is_split = way == R4_GEMM_WGMMA || way == R4_GEMM_MMA_SPLITS;
+                        struct r4_gemm_product p =
+                            rows_of(way, all_nx[n], 4096, all_taken[i], is_split ? 3 : 1);
+                        take_if(fits, &h200, with_tile(p, tile_nx, height));
+                        if (is_split) continue;
+                        p.nexperts = 8;
+                        take_if(fits && way == R4_GEMM_MMA, &h200, with_tile(p, tile_nx, height));
+                    }
+}
+
+/* Kernels by mma.sync are for GPUs with less shared memory too. */
+static void test_devices(void **state) {
+    static const unsigned nprocessors[] = {1, 2, 63, 64, 65, 114, 132, 1000};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(nprocessors); i++)
+        for (unsigned nx = 1; nx <= 256; nx += 51) {
+            const struct r4_device device = {nprocessors[i], h200.shared_most};
+            for (unsigned nsplits = 1; nsplits <= 5; nsplits++)
+                take(&device, rows_of(R4_GEMM_WGMMA, nx, 4096, 4096, nsplits));
+            take(&device, rows_of(R4_GEMM_MMA_SPLITS, nx, 4096, 4096, 132));
+            take(&device, experts_of(R4_GEMM_WGMMA, nx, 4096, 4096, 2, 32));
+            for (unsigned ntiles = nprocessors[i]; ntiles <= nprocessors[i] + 1; ntiles++)
+                take(&device, with_tile(rows_of(R4_GEMM_WGMMA, nx, 4096, 16 * ntiles, 1), 64, 16));
+        }
+    for (unsigned nx = 1; nx <= 256; nx++)
+        for (size_t i = 0; i < COUNT_OF(all_taken); i++)
+            for (unsigned way = R4_GEMM_MMA; way <= R4_GEMM_MMA_TWO_SLICES; way++) {
+                take(&a100, rows_of(way, nx, 4096, all_taken[i], 1));
+                take(&rtx4090, rows_of(way, nx, 4096, all_taken[i], 1));
+            }
 }
 
 /* ---- What is chosen -------------------------------------------------------------------------- */
 
-/* Rows of a part, and the tiles of 64 that they make. */
-static const struct {
-    unsigned taken, ntiles;
-} parts[] = {{64, 1},     {65, 2},     {127, 2},   {128, 2},   {129, 3},      {4096, 64},
-             {8448, 132}, {8449, 133}, {4224, 66}, {4225, 67}, {151936, 2374}};
+/* Clusters of so many splits that an H200 has at once: its groups of multiprocessors are of
+ * different sizes, and a cluster is in one of them. */
+static const unsigned nclusters_most[] = {0, 132, 66, 39, 30, 22};
 
-static const unsigned all_ncols[] = {64, 128, 192, 2048, 2880, 4096, 14336, (1u << 24) - 256};
-
-/* The least that takes nx rows at once, or the largest. */
-static const struct size *size_for(unsigned nx) {
-    return &sizes[nx <= 16 ? 0 : nx <= 64 ? 1 : 2];
+/* How many items a multiprocessor, or a cluster of them, of an H200 has one after another. */
+static size_t count_rounds(const struct r4_gemm_product *p, const struct r4_gemm_kernel *k) {
+    unsigned nsplits = p->way == R4_GEMM_WGMMA ? p->nsplits : 1;
+    return divide_up(count_items(p, k) / nsplits, nclusters_most[nsplits]);
 }
 
-static unsigned divide_up(unsigned n, unsigned by) {
-    return (n + by - 1) / by;
-}
-
-/* Whether the last of the splits, each of as many whole units, has columns. */
-static bool has_columns(unsigned ncols, unsigned nsplits) {
-    return (nsplits - 1) * (divide_up(divide_up(ncols, nsplits), 64) * 64) < ncols;
-}
-
-/* Every number of rows of x. More than 64 are multiplied 64 at a time if all blocks of that run at
- * once. A split without columns is refused. */
-static void test_rows_of_x(void **state) {
-    (void)state;
-    for (unsigned nx = 1; nx <= 256; nx++)
-        for (size_t i = 0; i < COUNT_OF(parts); i++)
-            for (size_t c = 0; c < COUNT_OF(all_ncols); c++)
-                for (unsigned nsplits = 1; nsplits <= 5; nsplits++) {
-                    bool few = parts[i].ntiles * divide_up(nx, 64) * nsplits <= 132;
-                    const struct size *size = size_for(few && nx > 64 ? 64 : nx);
-                    unsigned nitems = parts[i].ntiles * divide_up(nx, size->nx);
-                    unsigned most = nitems < 132 ? nitems : 132;
-                    struct r4_gemm_product p = {nx, all_ncols[c], parts[i].taken, nsplits, 0, 0};
-                    if (has_columns(p.ncols, nsplits))
-                        take(&h200, p, size, nsplits == 1 ? most : nitems * nsplits);
-                    else
-                        refuse(&h200, p);
-                }
-}
-
-/* Where 64 rows at a time become 128. */
-static void test_small_products(void **state) {
+/* Weights of models with few rows of x, K in as many splits as cublasLt plans on an H200: all have
+ * tiles with which no multiprocessor takes two. */
+static void test_one_round(void **state) {
     static const struct {
-        unsigned nx, taken, nsplits, kernel_nx, nblocks;
+        unsigned taken, ncols, nsplits, nx;
     } cases[] = {
-        {64, 8448, 1, 64, 132},  {65, 4224, 1, 64, 132},   {65, 4225, 1, 128, 67},
-        {128, 4224, 1, 64, 132}, {129, 4224, 1, 128, 132}, {129, 2816, 1, 64, 132},
-        {256, 2112, 1, 64, 132}, {256, 2113, 1, 128, 68},  {128, 2112, 2, 64, 132},
-        {128, 2113, 2, 128, 68}, {65, 1408, 3, 64, 132},   {65, 1409, 3, 128, 69},
-        {256, 384, 5, 64, 120},  {256, 385, 5, 128, 70},   {64, 65536, 5, 64, 5120},
+        {14336, 4096, 1, 2},  {14336, 4096, 1, 64}, {15360, 3840, 1, 2}, {4096, 14336, 4, 2},
+        {4096, 14336, 3, 64}, {4096, 4096, 1, 2},   {4096, 4096, 1, 64}, {4096, 4096, 2, 2},
+        {1024, 4096, 3, 2},   {10240, 2560, 1, 2},  {2560, 2048, 1, 2},  {2816, 2112, 1, 2},
     };
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        take(&h200,
-             (struct r4_gemm_product){cases[i].nx, 4096, cases[i].taken, cases[i].nsplits, 0, 0},
-             size_for(cases[i].kernel_nx), cases[i].nblocks);
-}
-
-/* Whatever is fastest, the kernel that was asked for. */
-static void test_tiles(void **state) {
-    (void)state;
-    for (unsigned nx = 1; nx <= 256; nx++)
-        for (size_t i = 0; i < COUNT_OF(parts); i++)
-            for (size_t s = 0; s < COUNT_OF(sizes); s++) {
-                unsigned nitems = parts[i].ntiles * divide_up(nx, sizes[s].nx);
-                struct r4_gemm_product p = {nx, 4096, parts[i].taken, 1, 0, sizes[s].nx};
-                take(&h200, p, &sizes[s], nitems < 132 ? nitems : 132);
-                p.nsplits = 3;
-                take(&h200, p, &sizes[s], 3 * nitems);
-                p.nexperts = 8;
-                take(&h200, p, &sizes[s], 132);
-            }
-}
-
-/* Without splits no multiprocessor has two blocks, and none is idle that could have one; with
- * splits all blocks of a cluster are there, however few multiprocessors. */
-static void test_multiprocessors(void **state) {
-    static const unsigned nprocessors[] = {1, 2, 63, 64, 65, 132, 1000};
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(nprocessors); i++) {
-        const struct r4_device device = {nprocessors[i], 232448};
-        unsigned least = nprocessors[i] < 64 ? nprocessors[i] : 64;
-        take(&device, (struct r4_gemm_product){8, 4096, 4096, 1, 0, 0}, &sizes[0], least);
-        take(&device, (struct r4_gemm_product){8, 4096, 4096, 2, 0, 0}, &sizes[0], 128);
-        take(&device, (struct r4_gemm_product){8, 4096, 4096, 3, 0, 0}, &sizes[0], 192);
-        take(&device, (struct r4_gemm_product){200, 4096, 4096, 5, 0, 0}, &sizes[2], 640);
-        take(&device, (struct r4_gemm_product){8, 4096, 4096, 1, 32, 0}, &sizes[0], nprocessors[i]);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct r4_gemm_product p =
+            rows_of(R4_GEMM_WGMMA, cases[i].nx, cases[i].ncols, cases[i].taken, cases[i].nsplits);
+        struct found f = take(&h200, p);
+        if (count_rounds(&p, &f.kernel) > 1) fail_product(&h200, &p, &f, "more than one round");
+        if (f.kernel.nx != 64) fail_product(&h200, &p, &f, "half of x is empty");
     }
 }
 
-/* As if every expert had its share of the rows of x, rounded up; how many have rows is not known,
- * so every multiprocessor has a block. */
-static void test_experts(void **state) {
-    static const unsigned all_nexperts[] = {1, 2, 3, 8, 128, 1023, 1024};
-    static const unsigned shares[] = {1, 16, 17, 64, 65, 128, 129, 1000};
+/* Tiles that an H200 is given, and why. */
+static void test_choices(void **state) {
+    static const struct {
+        unsigned taken, ncols, nsplits, nx0, nx1; /* rows of x */
+        unsigned kernel_nx, height, nblocks;
+    } cases[] = {
+        {14336, 4096, 1, 2, 64, 64, 112, 128}, /* one round */
+        {4096, 4096, 1, 2, 64, 64, 32, 128},   /* one, and decoders have few rows */
+        /* With tiles of 128 rows 32 clusters, with 112 rows 23, would be two rounds. */
+        {4096, 14336, 4, 2, 16, 64, 144, 116},
+        {2560, 10240, 5, 16, 16, 64, 128, 100},
+        {4096, 4096, 1, 128, 128, 128, 32, 128}, /* W is decoded once */
+    };
     (void)state;
-    for (size_t e = 0; e < COUNT_OF(all_nexperts); e++)
-        for (size_t i = 0; i < COUNT_OF(parts); i++)
-            for (size_t c = 0; c < COUNT_OF(all_ncols); c++)
-                for (size_t s = 0; s < COUNT_OF(shares); s++) {
-                    unsigned nexperts = all_nexperts[e], most = shares[s] * nexperts;
-                    const struct size *size = size_for(shares[s]);
-                    struct r4_gemm_product p = {most, all_ncols[c], parts[i].taken, 0, nexperts, 0};
-                    take(&h200, p, size, 132);
-                    p.nsplits = R4_GEMM_NSPLITS_MOST + 1; /* of which experts know nothing */
-                    take(&h200, p, size, 132);
-                    p.nx = most - nexperts + 1;
-                    take(&h200, p, size, 132);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (unsigned nx = cases[i].nx0; nx <= cases[i].nx1; nx++) {
+            struct r4_gemm_product p =
+                rows_of(R4_GEMM_WGMMA, nx, cases[i].ncols, cases[i].taken, cases[i].nsplits);
+            struct found f = take(&h200, p);
+            if (f.kernel.nx != cases[i].kernel_nx ||
+                f.kernel.shape.height != (int)cases[i].height || f.grid.nblocks != cases[i].nblocks)
+                fail_product(&h200, &p, &f, "another tile or grid");
+        }
+}
+
+/* No tile is higher than its number of rounds takes: decoders have fewer rows each. */
+static void test_no_higher_than_needed(void **state) {
+    static const unsigned all_nx[] = {2, 16, 64, 65, 128, 129, 256};
+    (void)state;
+    for (size_t n = 0; n < COUNT_OF(all_nx); n++)
+        for (unsigned taken = 256; taken <= 16384; taken += 256)
+            for (unsigned nsplits = 1; nsplits <= 5; nsplits++)
+                for (unsigned way = 0; way <= R4_GEMM_MMA_TWO_SLICES; way++) {
+                    struct r4_gemm_product p = rows_of(way, all_nx[n], 4096, taken, nsplits);
+                    if (!can_split(way, 4096, nsplits)) continue;
+                    struct found f = take(&h200, p), lower = f;
+                    lower.kernel.shape.height -= HEIGHT_STEP;
+                    if (lower.kernel.shape.height > 0 &&
+                        count_rounds(&p, &lower.kernel) == count_rounds(&p, &f.kernel))
+                        fail_product(&h200, &p, &f, "16 rows lower would do");
                 }
-    take(&h200, (struct r4_gemm_product){UINT_MAX, 64, 64, 0, 1, 0}, &sizes[2], 132);
-    take(&h200, (struct r4_gemm_product){UINT_MAX, 64, 64, 0, 1024, 0}, &sizes[2], 132);
+}
+
+/* ---- Shared memory --------------------------------------------------------------------------- */
+
+/* On an H200 every tile has a slot to spare, whatever the rows of x. */
+static void test_h200_shapes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (unsigned height = HEIGHT_STEP; height <= sizes[i].height_most; height += HEIGHT_STEP)
+            for (unsigned nexperts = 0; nexperts <= (sizes[i].way <= R4_GEMM_MMA); nexperts++)
+                for (unsigned nx = 1; nx <= R4_GEMM_NX_MOST; nx++) {
+                    struct r4_gemm_product p = with_tile(
+                        experts_of(sizes[i].way, nx, 4096, 4096, 1, nexperts), sizes[i].nx, height);
+                    struct found f = take(&h200, p);
+                    if (f.kernel.shape.nslots <= NSLOTS_LEAST)
+                        fail_product(&h200, &p, &f, "no slot to spare");
+                }
+}
+
+/* More memory, more than any GPU has, makes slots, as far as they are of use. */
+static void give_more_memory(struct r4_gemm_product p, unsigned least) {
+    int nslots = NSLOTS_LEAST;
+    for (unsigned more = 0; more < 1 << 20; more += 1024) {
+        const struct r4_device device = {132, least + more};
+        struct found f = take(&device, p);
+        if (f.kernel.shape.nslots < nslots)
+            fail_product(&device, &p, &f, "fewer slots than before");
+        nslots = f.kernel.shape.nslots;
+    }
+    assert_true(nslots > NSLOTS_LEAST);
+}
+
+/* A tile is taken if the least that it needs fits, to the byte. */
+static void test_shared_memory(void **state) {
+    static const unsigned all_nx[] = {1, 8, 9, 24, 25, 33, 64, 65, 96, 128, 200};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (unsigned height = HEIGHT_STEP; height <= sizes[i].height_most; height += HEIGHT_STEP)
+            for (unsigned nexperts = 0; nexperts <= (sizes[i].way <= R4_GEMM_MMA); nexperts++)
+                for (size_t n = 0; n < COUNT_OF(all_nx); n++) {
+                    const struct r4_gemm_product p =
+                        with_tile(experts_of(sizes[i].way, all_nx[n], 4096, 4096, 1, nexperts),
+                                  sizes[i].nx, height);
+                    unsigned least = least_bytes(&p, sizes[i].nx, height);
+                    struct r4_device device = rtx4090;
+                    take_if(least <= device.shared_most, &device, p);
+                    device.shared_most = least - 1;
+                    refuse(&device, p);
+                    give_more_memory(p, least);
+                }
+}
+
+/* Where no tile is asked for, a product is taken if any fits. */
+static void test_little_memory(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (unsigned nexperts = 0; nexperts <= (sizes[i].way <= R4_GEMM_MMA); nexperts++)
+            for (unsigned nx = 1; nx <= R4_GEMM_NX_MOST; nx++) {
+                const struct r4_gemm_product p = with_tile(
+                    experts_of(sizes[i].way, nx, 4096, 4096, 1, nexperts), sizes[i].nx, 0);
+                struct r4_device device = rtx4090;
+                unsigned least = UINT_MAX;
+                for (unsigned h = HEIGHT_STEP; h <= sizes[i].height_most; h += HEIGHT_STEP)
+                    if (least_bytes(&p, sizes[i].nx, h) < least)
+                        least = least_bytes(&p, sizes[i].nx, h);
+                take(&device, p);
+                device.shared_most = least;
+                take(&device, p);
+                device.shared_most--;
+                refuse(&device, p);
+                device.shared_most = 0;
+                refuse(&device, p);
+            }
 }
 
 /* ---- What is refused ------------------------------------------------------------------------- */
 
 /* Each differs from a product that is taken in one number. */
-static void test_refusals(void **state) {
-    static const struct r4_gemm_product taken[] = {{16, 128, 64, 1, 0, 0}, {16, 128, 64, 0, 1, 0}};
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(taken); i++) {
-        struct r4_gemm_product p = taken[i];
-        take(&h200, p, &sizes[0], i == 0 ? 1 : 132);
-        p.nx = 0;
-        refuse(&h200, p);
-        p = taken[i];
-        for (p.taken = 0; p.taken < 64; p.taken++)
-            refuse(&h200, p);
-        p = taken[i];
-        for (p.ncols = 0; p.ncols < 1000; p.ncols++)
-            if (p.ncols % 64 || p.ncols == 0) refuse(&h200, p);
-        p.ncols = (1u << 24) - 192;
-        refuse(&h200, p);
-        p = taken[i];
-        p.nexperts = 1025;
-        refuse(&h200, p);
-        p.nexperts = UINT_MAX;
-        refuse(&h200, p);
-    }
-    refuse(&h200, (struct r4_gemm_product){257, 128, 64, 1, 0, 0});
-    refuse(&h200, (struct r4_gemm_product){UINT_MAX, 128, 64, 1, 0, 0});
-    refuse(&h200, (struct r4_gemm_product){16, 128, 64, 0, 0, 0});
-    refuse(&h200, (struct r4_gemm_product){16, 128, 64, 6, 0, 0});
-    refuse(&h200, (struct r4_gemm_product){16, 128, 64, UINT_MAX, 0, 0});
-    refuse(&h200,
-           (struct r4_gemm_product){16, 576, 64, 4, 0, 0}); /* 192 columns, none for the last */
+static void refuse_near(const struct r4_gemm_product taken) {
+    struct r4_gemm_product p = taken;
+    take(&h200, p);
+    p.nx = 0;
+    refuse(&h200, p);
+    p = taken;
+    for (p.taken = 0; p.taken < 300; p.taken++)
+        if (p.taken < 16 || p.taken % 2) refuse(&h200, p);
+    p.taken = UINT_MAX;
+    refuse(&h200, p);
+    p = taken;
+    for (p.ncols = 0; p.ncols < 1000; p.ncols++)
+        if (p.ncols % 64 || p.ncols == 0) refuse(&h200, p);
+    p.ncols = NCOLS_MOST + 64;
+    refuse(&h200, p);
+    p.ncols = UINT_MAX - 63;
+    refuse(&h200, p);
+    p = taken;
+    p.nparts = 0;
+    refuse(&h200, p);
+    p.nparts = p.nexperts ? 3 : 2;
+    refuse(&h200, p);
+    p.nparts = UINT_MAX;
+    refuse(&h200, p);
+    p = taken;
+    p.nexperts = R4_GEMM_EXPERTS_MOST + 1;
+    refuse(&h200, p);
+    p.nexperts = UINT_MAX;
+    refuse(&h200, p);
+    if (taken.nexperts) return;
+    p = taken;
+    p.nx = R4_GEMM_NX_MOST + 1;
+    refuse(&h200, p);
+    p.nx = UINT_MAX;
+    refuse(&h200, p);
+    p = taken;
+    p.nsplits = 0;
+    refuse(&h200, p);
 }
 
-/* One byte of shared memory less than a kernel needs is too little. */
-static void test_shared_memory(void **state) {
+static void test_refusals(void **state) {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(sizes); i++)
-        for (unsigned nexperts = 0; nexperts <= 1; nexperts++) {
-            const struct r4_gemm_product p = {sizes[i].nx, 128, 64, 1, nexperts, sizes[i].nx};
-            struct r4_device device = {1, 0};
-            device.shared_most =
-                BARRIERS_NBYTES + (nexperts ? STARTS_NBYTES : 0) + sizes[i].slots_nbytes;
-            assert_true(device.shared_most <= h200.shared_most);
-            take(&device, p, &sizes[i], 1);
-            device.shared_most--;
-            refuse(&device, p);
-        }
+    for (unsigned way = 0; way <= R4_GEMM_MMA_TWO_SLICES; way++)
+        refuse_near(rows_of(way, 16, 128, 64, 1));
+    refuse_near(experts_of(R4_GEMM_WGMMA, 16, 128, 64, 1, 1));
+    refuse_near(experts_of(R4_GEMM_MMA, 16, 128, 64, 2, 1024));
+    refuse(&h200, rows_of(R4_GEMM_WGMMA, 16, 4096, 64, UINT_MAX));
+    refuse(&h200, rows_of(R4_GEMM_MMA, 16, 4096, 64, 2));
+    refuse(&h200, rows_of(R4_GEMM_MMA_TWO_SLICES, 16, 4096, 64, 2));
+    /* 192 columns each, none for the last. */
+    refuse(&h200, rows_of(R4_GEMM_WGMMA, 16, 576, 64, 4));
+}
+
+/* Tiles of which there is no kernel. */
+static void test_no_such_tile(void **state) {
+    const struct r4_gemm_product p = rows_of(R4_GEMM_WGMMA, 16, 4096, 4096, 1);
+    (void)state;
+    for (unsigned nx = 1; nx <= 300; nx++)
+        if (nx != 64 && nx != 128) refuse(&h200, with_tile(p, nx, 0));
+    for (unsigned height = 1; height <= 300; height++)
+        if (height % HEIGHT_STEP || height > height_most(p.way, 64))
+            refuse(&h200, with_tile(p, 0, height));
+    refuse(&h200, with_tile(p, UINT_MAX, 0));
+    refuse(&h200, with_tile(p, 0, UINT_MAX - 15));
 }
 
 /* The threads of a launch are an int to MLX. */
 static void test_threads(void **state) {
-    const unsigned most[] = {INT_MAX / 768, INT_MAX / 768, INT_MAX / 512}; /* blocks */
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-        struct r4_device device = {most[i], h200.shared_most};
-        struct r4_gemm_product p = {sizes[i].nx, 4096, 64 * most[i], 1, 0, 0};
-        take(&device, p, &sizes[i], most[i]);
+    for (unsigned nx = 64; nx <= 128; nx += 64) {
+        const unsigned most = INT_MAX / nthreads_of(nx); /* blocks */
+        struct r4_device device = {most, h200.shared_most};
+        struct r4_gemm_product p =
+            with_tile(rows_of(R4_GEMM_WGMMA, nx, 4096, 16 * most, 1), nx, 16);
+        take(&device, p);
         p.nexperts = 1;
-        take(&device, p, &sizes[i], most[i]);
+        take(&device, p);
         device.nprocessors++;
         refuse(&device, p);
         p.nexperts = 0;
-        take(&device, p, &sizes[i], most[i]);
-        p.taken++;
+        take(&device, p);
+        p.taken += 2;
         refuse(&device, p);
         for (p.nsplits = 2; p.nsplits <= 5; p.nsplits++) {
-            p.taken = 64 * (most[i] / p.nsplits);
-            take(&h200, p, &sizes[i], most[i] / p.nsplits * p.nsplits);
-            p.taken++;
+            p.taken = 16 * (most / p.nsplits);
+            take(&h200, p);
+            p.taken += 2;
             refuse(&h200, p);
         }
     }
-    /* 2^32 blocks. */
-    refuse(&h200, (struct r4_gemm_product){256, 128, UINT_MAX, 4, 0, 16});
+    /* More than 2^32 blocks. */
+    refuse(&h200, with_tile(rows_of(R4_GEMM_WGMMA, 256, 4096, UINT_MAX - 1, 4), 64, 16));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_of_x),     cmocka_unit_test(test_small_products),
-        cmocka_unit_test(test_tiles),         cmocka_unit_test(test_multiprocessors),
-        cmocka_unit_test(test_experts),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_rows_of_x),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_one_round),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_no_higher_than_needed),
+        cmocka_unit_test(test_h200_shapes),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_such_tile),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

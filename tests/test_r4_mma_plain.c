@@ -298,19 +298,30 @@ static uint16_t add_splits(const uint16_t *w, const uint16_t *x, enum gemm_reduc
     return round_to_bf16(total);
 }
 
+/* Runs of 32 columns alternate between two sums, which are added at the end. */
+static uint16_t add_slices(const uint16_t *w, const uint16_t *x) {
+    float sums[2] = {0, 0};
+    for (int k = 0; k < NCOLS; k += N)
+        sums[k / 32 % 2] = r4_mma_plain(sums[k / 32 % 2], w + k, x + k);
+    return round_to_bf16(sums[0] + sums[1]);
+}
+
 static void test_products(void **state) {
     static const enum gemm_reduction reductions[] = {GEMM_REDUCTION_FP32, GEMM_REDUCTION_BF16,
                                                      GEMM_REDUCTION_IN_PLACE};
-    uint16_t w[NROWS * NCOLS], x[NX * NCOLS], y[4][NX * NROWS];
+    uint16_t w[NROWS * NCOLS], x[NX * NCOLS], y[5][NX * NROWS];
     uint64_t seed = 3;
     (void)state;
     for (int i = 0; i < NROWS * NCOLS; i++)
         w[i] = random_bf16(&seed, 120, 127);
     for (int i = 0; i < NX * NCOLS; i++)
         x[i] = random_bf16(&seed, 120, 127);
-    r4_mma_gemm_plain(w, x, NROWS, NX, NCOLS, &(struct r4_splits){1, GEMM_REDUCTION_NONE}, y[3]);
+    r4_mma_gemm_plain(w, x, NROWS, NX, NCOLS,
+                      &(struct r4_splits){1, GEMM_REDUCTION_NONE, GEMM_IN_ORDER}, y[3]);
+    r4_mma_gemm_plain(w, x, NROWS, NX, NCOLS,
+                      &(struct r4_splits){1, GEMM_REDUCTION_NONE, GEMM_TWO_SLICES}, y[4]);
     for (int r = 0; r < 3; r++) {
-        struct r4_splits splits = {4, reductions[r]};
+        struct r4_splits splits = {4, reductions[r], GEMM_IN_ORDER};
         r4_mma_gemm_plain(w, x, NROWS, NX, NCOLS, &splits, y[r]);
         for (int r0 = 0; r0 < r; r0++)
             assert_memory_not_equal(y[r], y[r0], sizeof y[r]);
@@ -321,12 +332,31 @@ static void test_products(void **state) {
             for (int r = 0; r < 3; r++)
                 assert_int_equal(y[r][m * NROWS + n], add_splits(w_row, x_row, reductions[r]));
             assert_int_equal(y[3][m * NROWS + n], round_to_bf16(add_steps(w_row, x_row, 0, NCOLS)));
+            assert_int_equal(y[4][m * NROWS + n], add_slices(w_row, x_row));
         }
+}
+
+/* 2^24, then 1, both in the first run of 32 columns, -2^24 in the second, 1 in the third and the
+ * fourth. One sum loses what comes between; of two the first loses what the third run has. */
+static void test_two_slices(void **state) {
+    uint16_t w[NCOLS] = {0}, x[NCOLS], y[2];
+    (void)state;
+    for (int k = 0; k < NCOLS; k++)
+        x[k] = 0x3f80;
+    w[0] = 0x4b80, w[32] = 0xcb80, w[16] = 0x3f80, w[64] = 0x3f80, w[96] = 0x3f80;
+    for (int order = GEMM_IN_ORDER; order <= GEMM_TWO_SLICES; order++)
+        r4_mma_gemm_plain(w, x, 1, 1, NCOLS,
+                          &(struct r4_splits){1, GEMM_REDUCTION_NONE, (enum gemm_order)order},
+                          &y[order]);
+    assert_int_equal(y[GEMM_TWO_SLICES], add_slices(w, x));
+    assert_int_equal(y[GEMM_IN_ORDER], 0x4000);   /* 2 */
+    assert_int_equal(y[GEMM_TWO_SLICES], 0x3f80); /* 1 */
 }
 
 static void check_rounding(uint16_t a, uint16_t b, uint16_t expected) {
     uint16_t w[N] = {a, b}, x[N] = {0x3f80, 0x3f80}, y = 0;
-    r4_mma_gemm_plain(w, x, 1, 1, N, &(struct r4_splits){1, GEMM_REDUCTION_NONE}, &y);
+    r4_mma_gemm_plain(w, x, 1, 1, N, &(struct r4_splits){1, GEMM_REDUCTION_NONE, GEMM_IN_ORDER},
+                      &y);
     assert_int_equal(y, expected);
 }
 
@@ -354,6 +384,7 @@ int main(void) {
         cmocka_unit_test(test_least_cut),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_two_slices),
         cmocka_unit_test(test_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

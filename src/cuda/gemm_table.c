@@ -40,18 +40,23 @@ const struct gemm_row *gemm_row_at(size_t i) {
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
+static const char *read_name(void) {
+    const char *name = getenv("BINADE_GEMM_ROW");
+    return name ? name : "";
+}
+
 /* *row: what stands for the unknown, or NULL. Returns -1 where the environment names no row. */
 static int read_assumed(const struct gemm_row **row, char message[GPU_MESSAGE_NBYTES]) {
-    const char *name = getenv("BINADE_GEMM_ROW");
+    const char *name = read_name();
 
     *row = NULL;
-    if (!name || !*name) return 0;
+    if (!*name || strcmp(name, "published") == 0) return 0;
     for (size_t i = 0; i < sizeof assumed / sizeof *assumed; i++) {
         if (strcmp(name, assumed[i].name) == 0) *row = &assumed[i].row;
     }
     if (*row) return 0;
     snprintf(message, GPU_MESSAGE_NBYTES,
-             "BINADE_GEMM_ROW is \"%.100s\", expected in-order or two-slices", name);
+             "BINADE_GEMM_ROW is \"%.100s\", expected published, in-order or two-slices", name);
     return -1;
 }
 
@@ -115,6 +120,10 @@ const struct gemm_row *gemm_find_row(int major, int minor, const struct gemm_pla
     row = find(major, minor, plan->algorithm, message);
     if (!row) row = instead;
     return row && knows_splits(row, plan, k, message) ? row : NULL;
+}
+
+bool gemm_row_is_allowed(const struct gemm_row *row) {
+    return strcmp(row->proof, PUBLISHED) != 0 || *read_name();
 }
 
 /* ---- Splits ---------------------------------------------------------------------------------- */

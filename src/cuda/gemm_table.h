@@ -2,9 +2,10 @@
  * known. A product whose plan is not found here is not fused: its weight is rebuilt and MLX's own
  * operation called, which is exact by construction.
  *
- * BINADE_GEMM_ROW in the environment, in-order or two-slices, makes a GPU or an algorithm that is
- * not known here be treated as such a row: for a check that compares bits on a new GPU, nothing
- * else. It changes nothing about a row that is known.
+ * What others published, and no test of ours was run of, is used only if BINADE_GEMM_ROW in the
+ * environment is set, to `published` or to what follows. in-order or two-slices makes a GPU or an
+ * algorithm that is not known here be treated as such a row: for a check that compares bits on a
+ * new GPU, nothing else. It changes nothing about a row that is known.
  */
 #ifndef BINADE_CUDA_GEMM_TABLE_H
 #define BINADE_CUDA_GEMM_TABLE_H
@@ -48,6 +49,9 @@ const struct gemm_row *gemm_row_at(size_t i);
  * `message`, where the order is not known. */
 const struct gemm_row *gemm_find_row(int major, int minor, const struct gemm_plan *plan, int k,
                                      char message[GPU_MESSAGE_NBYTES]);
+
+/* Whether products may be added so: not what was only published, unless BINADE_GEMM_ROW is set. */
+bool gemm_row_is_allowed(const struct gemm_row *row);
 
 /* ---- Splits ----------------------------------------------------------------------------------
  * k columns, 1 <= k <= 2^30, in nsplits >= 1 splits of as many columns each, ceil(k / nsplits)

@@ -7,14 +7,6 @@
 
 #include "cuda/r4_sum.cuh"
 
-/* a * b + c of BF16, rounded once. */
-static __device__ __forceinline__ unsigned short r4_fma_bf16(unsigned short a, unsigned short b,
-                                                             unsigned short c) {
-    unsigned short sum;
-    asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(sum) : "h"(a), "h"(b), "h"(c));
-    return sum;
-}
-
 /* y = r + W x. */
 template <class Base> struct r4_added : Base {
     const unsigned short *r;

@@ -1,118 +1,111 @@
 /* r4_gemm_decode.cuh - the warps of r4_gemm.cuh that turn R4 into BF16 in shared memory.
  *
- * A warp has every eighth or sixteenth row of a tile, so that its rows are swizzled alike. It loads
- * the next group of these while it decodes one. Escapes are written over what the codes gave.
+ * A warp has every eighth row of a tile, so that its rows are swizzled alike. It holds a group of
+ * these in registers and decodes it to four slots; a row of the next group is asked for as soon as
+ * the last slice of one is decoded. Escapes are written over what the codes gave.
  */
 #ifndef BINADE_CUDA_R4_GEMM_DECODE_CUH
 #define BINADE_CUDA_R4_GEMM_DECODE_CUH
 
 #include "cuda/r4_gemm_slots.cuh"
+#include "cuda/r4_unpack.cuh"
 
-template <int PER_LANE, int NX, class Items> struct r4_gemm_decoder {
-    using Slots = r4_gemm_slots<NX>;
-    static constexpr int nrows = Slots::decoder_nrows, ndecoders = Slots::ndecoders;
-    static constexpr int nheld = 32 / nrows; /* escapes of a row that a warp holds */
-    static constexpr int nunits = Slots::nunits;
+template <int PER_LANE, int NX, int HEIGHT, class Items> struct r4_gemm_decoder {
+    using Cursor = typename Items::Cursor;
+    static constexpr unsigned nrows_most = HEIGHT / R4_NDECODERS;
 
-    const Slots &slots;
+    const r4_gemm_slots<NX> &slots;
     const Items &items;
-    const r4_part &part;
-    unsigned ncols, warp, lane;
+    unsigned ncols, nrows, warp, lane; /* nrows: of the tile, this warp's */
+    unsigned nheld, escapes_row;       /* see escapes */
 
-    /* A group of this warp's rows; and where the escapes of this lane's row are, if it is the first
-     * group of an item. */
-    struct group {
-        r4_share row[nrows];
-        unsigned escape_start, escape_end;
-        bool is_there;
-    };
-
-    /* ---- Loading ------------------------------------------------------------------------------
+    /* ---- R4 -----------------------------------------------------------------------------------
      */
 
-    /* What is loaded next: group g, which is at `from` in the warp's first row. */
+    __device__ size_t row_nbytes() const { return (size_t)r4_nslices(ncols) * R4_SLICE_NBYTES; }
+
+    /* A group of this warp's rows; `from`: in the first of them. */
     struct place {
-        typename Items::Cursor item;
+        Cursor item;
         unsigned g;
         const unsigned char *from;
     };
 
-    __device__ size_t row_nbytes() const { return (size_t)r4_nslices(ncols) * R4_SLICE_NBYTES; }
-    __device__ unsigned group0() const { return slots.unit0 / R4_GROUP_NUNITS; }
-    __device__ unsigned group1() const { return r4_divide_up(slots.unit1, R4_GROUP_NUNITS); }
-
     __device__ void settle(place &at) const {
-        at.g = group0();
-        at.from = part.slices + (at.item.row + warp) * row_nbytes() + at.g * R4_GROUP_NBYTES;
+        at.g = slots.group0();
+        at.from = items.of(at.item.part, &r4_part::slices) + (at.item.row + warp) * row_nbytes() +
+                  at.g * R4_GROUP_NBYTES;
     }
-
-    __device__ void load(group &to, place &at) const {
-        to.is_there = items.has(at.item);
-        if (!to.is_there) return;
-        const size_t step = ndecoders * row_nbytes();
-        const unsigned nleft = r4_nslices(ncols) - at.g * R4_GROUP_NSLICES;
-        const unsigned char *from = at.from;
-        if (at.g == group0()) {
-            const r4_row *row = part.rows + at.item.row + warp + lane / nheld * ndecoders;
-            to.escape_start = row[0].escape_start;
-            to.escape_end = row[1].escape_start;
-        }
-        if (nleft >= R4_GROUP_NSLICES) {
-            const unsigned char *raw = from + 16 * lane;
-            const unsigned char *codes = from + R4_GROUP_CODES_AT + 8 * lane;
-#pragma unroll
-            for (int i = 0; i < nrows; i++) {
-                to.row[i].raw = r4_read16(raw);
-                to.row[i].codes = r4_read8(codes);
-                raw += step;
-                codes += step;
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < nrows; i++) {
-                to.row[i] = r4_read_singles(from, lane, nleft);
-                from += step;
-            }
-        }
+    __device__ place first() const {
+        place at = {items.first(), 0, nullptr};
+        settle(at);
+        return at;
+    }
+    __device__ void advance(place &at) const {
         at.from += R4_GROUP_NBYTES;
-        if (++at.g < group1()) return;
+        if (++at.g < slots.group1()) return;
         items.advance(at.item);
         settle(at);
+    }
+    __device__ unsigned nslices_of(const place &at) const {
+        return min(r4_nslices(ncols) - at.g * R4_GROUP_NSLICES, (unsigned)R4_GROUP_NSLICES);
+    }
+
+    __device__ r4_share read_row(const unsigned char *from) const {
+        return {r4_read16(from + 16 * lane), r4_read8(from + R4_GROUP_CODES_AT + 8 * lane)};
+    }
+    /* Row I and those behind of n slices. */
+    template <int I = 0>
+    __device__ void read_rows(r4_share rows[nrows_most], const unsigned char *from,
+                              unsigned n) const {
+        rows[I] = n == R4_GROUP_NSLICES ? read_row(from) : r4_read_singles(from, lane, n);
+        if constexpr (I + 1 < nrows_most)
+            if (I + 1 < nrows)
+                read_rows<I + 1>(rows, r4_hide(from + R4_NDECODERS * row_nbytes()), n);
     }
 
     /* ---- Escapes ------------------------------------------------------------------------------
      */
 
-    /* Lane nheld * r + k holds escape k of the warp's row r, then every nheld-th behind. */
+    /* Lane nheld * r + k holds escape k of the warp's row r, then every nheld-th behind; r is its
+     * escapes_row. nheld is a power of two; lanes that are left over hold none. */
     struct escapes {
-        unsigned held, next, end;
+        const unsigned *all;
+        unsigned held, after, next, end;
     };
 
-    __device__ static unsigned piece_of(unsigned escape) {
-        return (escape >> 8) / Slots::ncols;
+    __device__ static unsigned piece_of(unsigned escape) { return (escape >> 8) / R4_SLICE_NCOLS; }
+
+    /* Where the escapes of this lane's row begin and end. */
+    __device__ uint2 read_header(const Cursor &item) const {
+        if (!items.has(item) || escapes_row >= nrows) return make_uint2(0, 0);
+        const r4_row *row =
+            items.of(item.part, &r4_part::rows) + item.row + warp + escapes_row * R4_NDECODERS;
+        return make_uint2(row[0].escape_start, row[1].escape_start);
     }
 
-    /* The next of this lane's, ~0 if there is none. What is loaded is used at once: else the
-     * compiler would wait for it, and for weights that are on their way, at every slot. */
-    __device__ unsigned take(escapes &e) const {
-        unsigned taken = ~0u;
-        if (e.next < e.end) taken = part.escapes[e.next];
+    /* To the next of this lane's, ~0 if there is none; the one after it is asked for, so that
+     * nothing waits for memory. */
+    __device__ void advance(escapes &e) const {
+        e.held = e.after;
+        e.after = ~0u;
+        if (e.next < e.end) e.after = e.all[e.next];
         e.next += nheld;
-        return __shfl_sync(__activemask(), taken, lane);
     }
 
-    __device__ escapes begin(const group &first) const {
-        escapes e = {0, first.escape_start, first.escape_end};
+    __device__ escapes begin(const unsigned *all, uint2 header) const {
+        escapes e = {all, ~0u, ~0u, header.x, header.y};
         unsigned end = slots.piece0() > 0 ? e.end : e.next;
         while (e.next < end) { /* the first that is not before this split of K */
             unsigned middle = e.next + (end - e.next) / 2;
-            if (piece_of(part.escapes[middle]) < slots.piece0())
+            if (piece_of(all[middle]) < slots.piece0())
                 e.next = middle + 1;
             else
                 end = middle;
         }
-        e.next += lane % nheld;
-        e.held = take(e);
+        e.next += lane - escapes_row * nheld;
+        advance(e);
+        advance(e);
         return e;
     }
 
@@ -120,33 +113,32 @@ template <int PER_LANE, int NX, class Items> struct r4_gemm_decoder {
      */
 
     /* Byte of a column of a tile's row within W of a slot. */
-    __device__ static unsigned byte_of(unsigned row, unsigned column) {
+    __device__ unsigned byte_of(unsigned row, unsigned column) const {
         unsigned byte = 2 * (column % R4_UNIT_NCOLS);
-        return column % Slots::ncols / R4_UNIT_NCOLS * R4_W_NBYTES + row * R4_UNIT_ROW_NBYTES +
-               (byte ^ row % 8 << 4);
+        return column % R4_SLICE_NCOLS / R4_UNIT_NCOLS * slots.unit_nbytes() +
+               row * R4_UNIT_ROW_NBYTES + (byte ^ row % 8 << 4);
     }
 
     __device__ void patch(unsigned w, unsigned piece, escapes &e) const {
 #pragma unroll 1
         while (__any_sync(~0u, piece_of(e.held) == piece)) {
             if (piece_of(e.held) == piece) {
-                unsigned row = warp + lane / nheld * ndecoders;
+                unsigned row = warp + escapes_row * R4_NDECODERS;
                 unsigned at = w + byte_of(row, r4_column(e.held >> 8, PER_LANE));
                 unsigned short weight = r4_read_shared2(at);
                 r4_put_shared2(at, (unsigned short)((weight & 0x807f) | (e.held & 0xff) << 7));
-                e.held = take(e);
+                advance(e);
             }
             __syncwarp();
         }
     }
 
-    /* Puts slice S of a group, of this warp's row I and those behind, into a slot; `to`: this
-     * lane's bytes of the warp's first row. */
+    /* Puts slice S of a group, of this warp's row I, into a slot; `to`: this lane's bytes of the
+     * warp's first row. */
     template <int S, int I>
-    __device__ static void put_rows(const group &from, unsigned bases, unsigned to) {
+    __device__ void put_row(const r4_share &share, unsigned bases, unsigned to) const {
         const unsigned keep = 0x807f807fu, in_place = 0x07800780u;
-        constexpr int at = 2 * S % nunits * R4_W_NBYTES + I * ndecoders * R4_UNIT_ROW_NBYTES;
-        const r4_share &share = from.row[I];
+        constexpr int at = I * R4_NDECODERS * R4_UNIT_ROW_NBYTES;
         unsigned word = S == 0   ? share.raw.x
                         : S == 1 ? share.raw.y
                         : S == 2 ? share.raw.z
@@ -160,55 +152,73 @@ template <int PER_LANE, int NX, class Items> struct r4_gemm_decoder {
             r4_put_shared8<at>(to, pair0, pair1);
         } else {
             r4_put_shared4<at>(to, pair0);
-            r4_put_shared4<at + R4_W_NBYTES>(to, pair1);
+            r4_put_shared4<at>(to + slots.unit_nbytes(), pair1);
         }
-        if constexpr (I + 1 < nrows) put_rows<S, I + 1>(from, bases, to);
+    }
+    /* Rows I and I + 1 and those behind; two at a time wait less for each other. next: where rows
+     * of the next group are read from as soon as these are decoded, if anywhere. */
+    template <int S, int I>
+    __device__ void put_rows(r4_share rows[nrows_most], unsigned bases, unsigned to,
+                             const unsigned char *next) const {
+        const size_t step = R4_NDECODERS * row_nbytes();
+        put_row<S, I>(rows[I], bases, to);
+        put_row<S, I + 1>(rows[I + 1], bases, to);
+        if (S == R4_GROUP_NSLICES - 1 && next) {
+            rows[I] = read_row(next);
+            rows[I + 1] = read_row(next + step);
+            next = r4_hide(next + 2 * step);
+        }
+        if constexpr (I + 2 < nrows_most)
+            if (I + 2 < nrows) put_rows<S, I + 2>(rows, bases, to, next);
     }
 
-    /* What a group gives to slots from its slice S on, as far as this split of K has it. piece0: of
-     * the group. */
+    /* Whether this split of K has slice S of group g. */
+    __device__ bool has(unsigned g, unsigned s) const {
+        const unsigned piece = g * R4_GROUP_NSLICES + s;
+        return piece >= slots.piece0() && piece < slots.piece1();
+    }
+
+    /* What group g gives to slots from its slice S on, as far as this split of K has it. */
     template <int S>
-    __device__ void decode(const group &from, unsigned piece0, unsigned mine, unsigned bases,
-                           escapes &e, r4_slot &at) const {
-        const unsigned piece = piece0 + 2 * S / nunits;
-        if (piece >= slots.piece0() && piece < slots.piece1()) {
-            const unsigned w = slots.w_at(at);
-            slots.wait_empty(at);
-            put_rows<S, 0>(from, bases, w + mine);
-            if constexpr (nunits == 4) put_rows<S + 1, 0>(from, bases, w + mine);
+    __device__ void decode(r4_share rows[nrows_most], unsigned g, unsigned mine, unsigned bases,
+                           escapes &e, r4_slot &slot, const unsigned char *next) const {
+        if (has(g, S)) {
+            const unsigned w = slots.w_of(slot, 0);
+            slot.wait_empty();
+            put_rows<S, 0>(rows, bases, w + mine, next);
             __syncwarp();
-            patch(w, piece, e);
-            slots.fill(at, lane);
-            slots.advance(at);
+            patch(w, g * R4_GROUP_NSLICES + S, e);
+            r4_publish();
+            __syncwarp();
+            if (lane == 0) r4_arrive(slot.full);
+            slots.advance(slot);
         }
-        if constexpr (S + nunits / 2 < R4_GROUP_NSLICES)
-            decode<S + nunits / 2>(from, piece0, mine, bases, e, at);
+        if constexpr (S + 1 < R4_GROUP_NSLICES) decode<S + 1>(rows, g, mine, bases, e, slot, next);
     }
 
     __device__ void run() const {
-        const unsigned bases = r4_hide(part.base << 7 | part.base << 23);
         const unsigned mine = r4_hide(byte_of(warp, PER_LANE * lane));
-        place at = {items.first(), 0, nullptr};
-        unsigned g = group0(); /* of what is decoded next */
-        r4_slot slot = {0, 0};
-        escapes e = {~0u, 0, 0};
-        group even, odd;
-
-        auto decode_all = [&](const group &from) {
-            if (g == group0()) e = begin(from);
-            decode<0>(from, g * R4_GROUP_NUNITS / nunits, mine, bases, e, slot);
-            if (++g == group1()) g = group0();
-        };
-        if (slots.unit0 >= slots.unit1) return;
-        settle(at);
-        load(even, at);
+        r4_slot slot = slots.first();
+        place next = first();
+        Cursor item = next.item;
+        uint2 header = read_header(item);
+        r4_share rows[nrows_most];
+        bool have_rows = false;
 #pragma unroll 1
-        while (even.is_there) {
-            load(odd, at);
-            decode_all(even);
-            if (!odd.is_there) return;
-            load(even, at);
-            decode_all(odd);
+        while (items.has(item)) {
+            const unsigned base = items.of(item.part, &r4_part::base);
+            const unsigned bases = r4_hide(base << 7 | base << 23);
+            escapes e = begin(items.of(item.part, &r4_part::escapes), header);
+            items.advance(item);
+            header = read_header(item);
+#pragma unroll 1
+            for (unsigned g = slots.group0(); g < slots.group1(); g++) {
+                if (!have_rows) read_rows(rows, next.from, nslices_of(next));
+                advance(next);
+                have_rows = items.has(next.item) && nslices_of(next) == R4_GROUP_NSLICES &&
+                            has(g, R4_GROUP_NSLICES - 1);
+                decode<0>(rows, g, mine, bases, e, slot, have_rows ? next.from : nullptr);
+            }
         }
     }
 };

@@ -6,78 +6,147 @@
 
 enum {
     WARP = 32,
-    TILE_NROWS = 64,
-    UNIT_NCOLS = 64,
-    BARRIERS_NBYTES = 1024,
-    STARTS_NBYTES = 5 * 1024,
+    NX_LEAST = 64,
+    NX_MOST = 128,
+    NSLOTS_LEAST = 2,
+    NSLOTS_USEFUL = 8,
 };
-
-/* The slots of r4_gemm_slots.cuh, by rows of x. */
-struct slots {
-    unsigned nx, nslots, nunits, nthreads;
-};
-
-static const struct slots all_slots[] = {
-    {16, 5, 4, (4 + 16 + 4) * WARP},
-    {64, 3, 4, (4 + 16 + 4) * WARP},
-    {128, 4, 2, (4 + 8 + 4) * WARP},
-};
-
-static unsigned slots_nbytes(const struct slots *s) {
-    return s->nslots * s->nunits * (TILE_NROWS + s->nx) * UNIT_NCOLS * 2;
-}
 
 static size_t divide_up(size_t n, size_t by) {
     return n / by + (n % by > 0);
 }
 
+/* ---- Shared memory --------------------------------------------------------------------------- */
+
+/* Kernels by mma.sync have 64 rows of x, and those with two accumulators half of the registers. */
+static unsigned height_most(enum r4_gemm_way way, unsigned nx) {
+    if (way == R4_GEMM_WGMMA) return R4_WGMMA_HEIGHT_MOST(nx);
+    if (nx != NX_LEAST) return 0;
+    return R4_MMA_HEIGHT_MOST(way == R4_GEMM_MMA ? 1 : 2);
+}
+
+/* Blocks for one item: a cluster of as many as there are splits. */
+static unsigned count_blocks(const struct r4_gemm_product *p) {
+    return p->nexperts == 0 && p->way == R4_GEMM_WGMMA ? p->nsplits : 1;
+}
+
+/* Rows of x that a slot has room for: those that there are, unless a warpgroup, which reads all of
+ * its 64, would read behind the slot. */
+static unsigned count_x_rows(const struct r4_gemm_product *p, unsigned nx, unsigned height) {
+    unsigned nrows = (p->nx + 7) / 8 * 8;
+    if (p->nexperts || p->nx >= nx || nrows + 2 * height < nx) return nx;
+    return nrows;
+}
+
+/* As many slots as there is room for, and use. 0 where memory does not do. */
+static int share_out(const struct r4_device *device, const struct r4_gemm_product *p, unsigned nx,
+                     unsigned height, struct r4_gemm_shape *shape) {
+    size_t used = R4_BARRIERS_NBYTES + (p->nexperts ? R4_STARTS_NBYTES : 0);
+    unsigned x_nrows = count_x_rows(p, nx, height);
+    size_t slot_nbytes = (size_t)(x_nrows + height) * R4_SLICE_NCOLS * 2;
+    size_t nslots = used < device->shared_most ? (device->shared_most - used) / slot_nbytes : 0;
+    if (nslots > NSLOTS_USEFUL) nslots = NSLOTS_USEFUL;
+    *shape = (struct r4_gemm_shape){(int)height, (int)x_nrows, (int)nslots};
+    return nslots >= NSLOTS_LEAST;
+}
+
+/* ---- Time ------------------------------------------------------------------------------------
+ * Cycles of a multiprocessor, as fitted to times of all tiles of a few products on an H200
+ * (`bench_cuda_gemm tiles`). Only which is least matters.
+ */
+
+/* To decode and multiply a piece, while its W comes from memory. */
+static double piece_cycles(unsigned nx, unsigned height) {
+    return nx == NX_LEAST ? 550 + 8.5 * height : 600 + 13.3 * height;
+}
+
+static size_t count_items(const struct r4_gemm_product *p, unsigned nx, unsigned height) {
+    return divide_up(p->taken, height) * p->nparts * divide_up(p->nx, nx);
+}
+
+/* Clusters of n blocks that are on the device at once, of which a part stays idle where they do not
+ * fill its groups of multiprocessors: what an H200's driver answers, of 132 multiprocessors. */
+static size_t clusters_at_once(const struct r4_device *device, unsigned n) {
+    static const unsigned of_132[R4_GEMM_NSPLITS_MOST + 1] = {0, 132, 66, 39, 30, 22};
+    size_t clusters = (size_t)of_132[n] * device->nprocessors / 132;
+    return clusters > 0 ? clusters : 1;
+}
+
+static double cycles(const struct r4_device *device, const struct r4_gemm_product *p, unsigned nx,
+                     unsigned height) {
+    const double next_item = 500, next_cluster = 7000; /* to end one and begin another */
+    const unsigned nblocks = count_blocks(p);
+    double npieces = p->ncols / (double)R4_SLICE_NCOLS / nblocks;
+    double item = npieces * piece_cycles(nx, height) + (nblocks > 1 ? next_cluster : next_item);
+    if (p->nexperts) {
+        double nrows = p->nx / (double)p->nexperts;
+        double nx_tiles = nrows < nx ? 1 : nrows / nx + 0.5;
+        return nx_tiles * p->nexperts * p->nparts * (double)divide_up(p->taken, height) /
+               device->nprocessors * item;
+    }
+    return (double)divide_up(count_items(p, nx, height), clusters_at_once(device, nblocks)) * item;
+}
+
+/* 0 where there is none. */
+static int choose(const struct r4_device *device, const struct r4_gemm_product *p, unsigned *nx,
+                  struct r4_gemm_shape *shape) {
+    struct r4_gemm_shape tried;
+    double least = 0;
+    int found = 0;
+    for (unsigned n = NX_LEAST; n <= NX_MOST; n *= 2)
+        for (unsigned height = R4_HEIGHT_STEP; height <= height_most(p->way, n);
+             height += R4_HEIGHT_STEP) {
+            if (height > p->taken || (p->tile_nx && n != p->tile_nx) ||
+                (p->tile_height && height != p->tile_height))
+                continue;
+            double here = cycles(device, p, n, height);
+            if ((found && here >= least) || !share_out(device, p, n, height, &tried)) continue;
+            found = 1;
+            least = here;
+            *nx = n;
+            *shape = tried;
+        }
+    return found;
+}
+
+/* ---- Launches ---------------------------------------------------------------------------------
+ */
+
 /* Whether each split has columns: the kernels would wait for ever for one that has none. */
 static int have_columns(unsigned ncols, unsigned nsplits) {
-    size_t split_nunits = divide_up(divide_up(ncols, nsplits), UNIT_NCOLS);
-    return (nsplits - 1) * split_nunits * UNIT_NCOLS < ncols;
+    size_t split_nunits = divide_up(divide_up(ncols, nsplits), R4_UNIT_NCOLS);
+    return (nsplits - 1) * split_nunits * R4_UNIT_NCOLS < ncols;
 }
 
-static size_t count_items(const struct r4_gemm_product *p, unsigned nx) {
-    return divide_up(p->taken, TILE_NROWS) * divide_up(p->nx, nx);
-}
-
-/* The least that takes nx rows at once, or the largest. */
-static const struct slots *find_slots(size_t nx) {
-    const struct slots *s = all_slots, *last = s + sizeof all_slots / sizeof *s - 1;
-    while (s < last && nx > s->nx)
-        s++;
-    return s;
-}
-
-static const struct slots *choose_slots(const struct r4_device *device,
-                                        const struct r4_gemm_product *p) {
-    if (p->tile) return find_slots(p->tile);
-    if (p->nexperts) return find_slots(divide_up(p->nx, p->nexperts));
-    /* Of a small product rather more blocks than more rows for each. */
-    if (p->nx > 64 && count_items(p, 64) * p->nsplits <= device->nprocessors) return find_slots(64);
-    return find_slots(p->nx);
+static int can_split(const struct r4_gemm_product *p) {
+    if (p->nexperts) return p->way == R4_GEMM_WGMMA || p->way == R4_GEMM_MMA;
+    if (p->way == R4_GEMM_WGMMA)
+        return p->nsplits > 0 && p->nsplits <= R4_GEMM_NSPLITS_MOST &&
+               have_columns(p->ncols, p->nsplits);
+    return p->way == R4_GEMM_MMA_SPLITS ? p->nsplits > 0 : p->nsplits == 1;
 }
 
 int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *p,
                  struct r4_gemm_kernel *kernel, struct r4_grid *grid) {
     const unsigned nexperts = p->nexperts;
+    struct r4_gemm_shape shape;
+    unsigned nx = 0;
 
-    if (p->nx == 0 || p->taken < TILE_NROWS || p->ncols == 0 || p->ncols % UNIT_NCOLS) return 0;
+    if (p->nx == 0 || p->taken % 2 || p->ncols == 0 || p->ncols % R4_UNIT_NCOLS) return 0;
     if (p->ncols > R4_COLS_MOST - 256) return 0; /* no escape is in a piece like that of none */
-    if (nexperts > R4_GEMM_EXPERTS_MOST || (nexperts == 0 && p->nsplits == 0)) return 0;
-    if (nexperts == 0 && (p->nsplits > R4_GEMM_NSPLITS_MOST || p->nx > R4_GEMM_NX_MOST)) return 0;
-    if (nexperts == 0 && !have_columns(p->ncols, p->nsplits)) return 0;
+    if (p->nparts == 0 || p->nparts > (nexperts ? 2 : 1)) return 0;
+    if (nexperts > R4_GEMM_EXPERTS_MOST || (nexperts == 0 && p->nx > R4_GEMM_NX_MOST)) return 0;
+    if (!can_split(p) || !choose(device, p, &nx, &shape)) return 0;
 
-    const struct slots *s = choose_slots(device, p);
-    const unsigned nshared = BARRIERS_NBYTES + (nexperts ? STARTS_NBYTES : 0) + slots_nbytes(s);
-    size_t nblocks = count_items(p, s->nx);
-    if (nexperts == 0 && p->nsplits > 1)
-        nblocks *= p->nsplits; /* a cluster takes one item */
-    else if (nexperts || nblocks > device->nprocessors)
+    const unsigned nthreads = R4_GEMM_NWARPS(nx) * WARP;
+    size_t nblocks = count_items(p, nx, (unsigned)shape.height) * count_blocks(p);
+    /* A cluster takes one item, other blocks one after another. */
+    if (nexperts || (count_blocks(p) == 1 && nblocks > device->nprocessors))
         nblocks = device->nprocessors;
-    if (nshared > device->shared_most || nblocks > INT_MAX / s->nthreads) return 0;
+    if (nblocks > INT_MAX / nthreads) return 0;
 
-    *kernel = (struct r4_gemm_kernel){s->nx, r4_per_lane(p->ncols), nexperts ? 0 : p->nsplits};
-    *grid = (struct r4_grid){(unsigned)nblocks, s->nthreads, nshared};
+    *kernel = (struct r4_gemm_kernel){
+        nx, r4_per_lane(p->ncols), nexperts ? 0 : p->nsplits, p->nparts, shape, p->way};
+    *grid = (struct r4_grid){(unsigned)nblocks, nthreads, device->shared_most};
     return 1;
 }

@@ -3,6 +3,7 @@
 #ifndef BINADE_CUDA_R4_GEMM_GRID_H
 #define BINADE_CUDA_R4_GEMM_GRID_H
 
+#include "cuda/r4_gemm_shape.h"
 #include "cuda/r4_grid.h"
 
 #ifdef __cplusplus
@@ -15,19 +16,28 @@ enum {
     R4_GEMM_EXPERTS_MOST = 1024,
 };
 
-/* A part of a weight, `taken` rows of ncols columns, and nx rows of x; of experts, `taken` rows of
- * each of nexperts and nx sorted indices in all. nexperts 0: none, and K in nsplits >= 1 splits.
- * tile: how many rows of x at a time, 16, 64 or 128; 0: what is fastest. */
+/* By what kernels multiply, and how they add: those of r4_gemm.cu, with a cluster for splits of K,
+ * or those of r4_gemm_mma.cu, by their R4_ORDER. */
+enum r4_gemm_way { R4_GEMM_WGMMA, R4_GEMM_MMA, R4_GEMM_MMA_SPLITS, R4_GEMM_MMA_TWO_SLICES };
+
+/* nx rows of x times nparts parts, `taken` rows of ncols columns each; of experts, nparts of 1 or
+ * 2, `taken` rows of each of nexperts and nx sorted indices in all. nexperts 0: none, one part, and
+ * K in nsplits >= 1 splits. tile_nx, tile_height: how many rows of x, 64 or 128, and of W, whole
+ * 16, at a time; 0: what is taken to be fastest. */
 struct r4_gemm_product {
-    unsigned nx, ncols, taken, nsplits, nexperts, tile;
+    unsigned nx, ncols, taken, nparts, nsplits, nexperts, tile_nx, tile_height;
+    enum r4_gemm_way way; /* of experts R4_GEMM_WGMMA or R4_GEMM_MMA */
 };
 
-/* The numbers in a kernel's name, as r4_gemm.cu says. */
+/* The numbers in a kernel's name, as r4_gemm.cu and r4_gemm_mma.cu say, and what it is told. */
 struct r4_gemm_kernel {
-    unsigned nx, per_lane, nsplits;
+    unsigned nx, per_lane, nsplits, nparts;
+    struct r4_gemm_shape shape;
+    enum r4_gemm_way way;
 };
 
-/* 0, and nothing is written, for what no kernel multiplies. */
+/* 0, and nothing is written, for what no kernel multiplies: an odd number of rows, or fewer than
+ * 16; columns that are no whole units of 64; by wgmma a split without columns. */
 int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *product,
                  struct r4_gemm_kernel *kernel, struct r4_grid *grid);
 

@@ -1,81 +1,75 @@
 /* r4_gemm_slots.cuh - where the warps of r4_gemm.cuh meet: a ring of slots in shared memory, each
- * with two barriers, `full` and `empty`. A slot has W [nunits][64][64] and x [nunits][NX][64],
- * units of 64 columns as wgmma wants them: rows of 128 bytes, their 16-byte chunks swizzled within
- * each eight.
+ * with two barriers, `full` and `empty`. A slot takes a piece, 128 columns, a slice of R4: of x
+ * [2][x_nrows][64], behind it of W [2][height][64], in units of 64 as wgmma wants them: rows of 128
+ * bytes, their 16-byte chunks swizzled within each eight. Pieces count from column 0. What
+ * multiplies reads more rows of x than there are: what lies there makes sums of its own, which
+ * nobody reads.
  *
- * A piece is what a slot takes, nunits * 64 columns; pieces count from column 0.
+ * Shared memory: barriers; where experts begin, if there are any; slots.
  */
 #ifndef BINADE_CUDA_R4_GEMM_SLOTS_CUH
 #define BINADE_CUDA_R4_GEMM_SLOTS_CUH
 
 #include "cuda/r4_gemm_items.cuh"
 #include "cuda/r4_gemm_ptx.cuh"
-#include "cuda/r4_unpack.cuh"
 
-enum {
-    R4_NCOPIERS = 4, /* warps */
-    R4_NMULTIPLIERS = 4,
-    R4_UNIT_NCOLS = 64, /* half a slice; splits of K begin and end there */
-    R4_UNIT_ROW_NBYTES = 2 * R4_UNIT_NCOLS,
-    R4_GROUP_NUNITS = R4_GROUP_NCOLS / R4_UNIT_NCOLS,
-    R4_W_NBYTES = R4_TILE_NROWS * R4_UNIT_ROW_NBYTES, /* of a unit */
-    R4_BARRIERS_NBYTES = 1024,                        /* slots are aligned to that */
-    R4_STARTS_NBYTES = 5 * 1024,                      /* of r4_expert_items, behind the barriers */
-};
+enum { R4_PIECE_NUNITS = R4_SLICE_NCOLS / R4_UNIT_NCOLS };
 
-/* Where a warp is in its sequence of slots. */
+/* Where a warp is in its sequence of slots: shared addresses. */
 struct r4_slot {
-    unsigned number, parity;
+    unsigned at, full, parity;
+
+    __device__ unsigned empty() const { return full + 8; }
+    __device__ void wait_empty() const { r4_wait(empty(), parity ^ 1); }
+    __device__ void wait_full() const { r4_wait(full, parity); }
+    /* This warp has read it. */
+    __device__ void release(unsigned lane) const {
+        if (lane == 0) r4_arrive(empty());
+    }
 };
 
 template <int NX> struct r4_gemm_slots {
-    static constexpr int nunits = NX <= 64 ? 4 : 2; /* of a slot */
-    static constexpr int nslots = NX <= 16 ? 5 : NX <= 64 ? 3 : 4;
-    static constexpr int ncols = nunits * R4_UNIT_NCOLS;
-    static constexpr int x_nbytes = NX * R4_UNIT_ROW_NBYTES; /* of a unit */
-    static constexpr int nbytes = nunits * (R4_W_NBYTES + x_nbytes);
-    /* Warps that decode: as many as there are registers for; and their rows of a tile. */
-    static constexpr int ndecoders = NX <= 64 ? 16 : 8;
-    static constexpr int decoder_nrows = R4_TILE_NROWS / ndecoders;
-    static constexpr int nthreads = 32 * (R4_NMULTIPLIERS + ndecoders + R4_NCOPIERS);
+    unsigned at, barriers, n;       /* shared addresses; how many */
+    unsigned height, x_unit_nbytes; /* height: of a tile, rows */
+    unsigned unit0, unit1;          /* of K, that are multiplied */
 
-    unsigned barriers, slots; /* shared addresses */
-    unsigned unit0, unit1;    /* of K, that are multiplied */
+    __device__ r4_gemm_slots(unsigned at, unsigned barriers, const r4_gemm_shape &shape,
+                             unsigned unit0, unsigned unit1)
+        : at(at), barriers(barriers), n((unsigned)shape.nslots), height((unsigned)shape.height),
+          x_unit_nbytes((unsigned)shape.x_nrows * R4_UNIT_ROW_NBYTES), unit0(unit0), unit1(unit1) {}
 
-    __device__ unsigned full(const r4_slot &at) const { return barriers + 8 * at.number; }
-    __device__ unsigned empty(const r4_slot &at) const { return full(at) + 8 * nslots; }
-    __device__ unsigned w_at(const r4_slot &at) const { return slots + at.number * nbytes; }
-    __device__ unsigned x_at(const r4_slot &at) const { return w_at(at) + nunits * R4_W_NBYTES; }
-
-    __device__ static void advance(r4_slot &at) {
-        if (++at.number < nslots) return;
-        at.number = 0;
-        at.parity ^= 1;
+    __device__ r4_slot first() const { return {at, barriers, 0}; }
+    __device__ void advance(r4_slot &slot) const {
+        slot.at += R4_PIECE_NUNITS * (x_unit_nbytes + unit_nbytes());
+        slot.full += 16;
+        if (slot.full == barriers + 16 * n) slot = {at, barriers, slot.parity ^ 1};
     }
 
-    __device__ unsigned piece0() const { return unit0 / nunits; }
-    __device__ unsigned piece1() const { return r4_divide_up(unit1, nunits); }
+    __device__ unsigned unit_nbytes() const { return height * R4_UNIT_ROW_NBYTES; }
+    /* A unit of a slot, 0 or 1. */
+    __device__ unsigned x_of(const r4_slot &slot, unsigned unit) const {
+        return slot.at + unit * x_unit_nbytes;
+    }
+    __device__ unsigned w_of(const r4_slot &slot, unsigned unit) const {
+        return slot.at + R4_PIECE_NUNITS * x_unit_nbytes + unit * unit_nbytes();
+    }
+
+    __device__ unsigned piece0() const { return unit0 / R4_PIECE_NUNITS; }
+    __device__ unsigned piece1() const { return r4_divide_up(unit1, R4_PIECE_NUNITS); }
     __device__ bool has_unit(unsigned unit) const { return unit >= unit0 && unit < unit1; }
-
-    /* By all threads, once. */
-    __device__ void init() const {
-        if (threadIdx.x == 0) {
-            for (r4_slot at = {0, 0}; at.parity == 0; advance(at)) {
-                r4_init_barrier(full(at), ndecoders + R4_NCOPIERS);
-                r4_init_barrier(empty(at), R4_NMULTIPLIERS);
-            }
-        }
-        __syncthreads();
+    /* Groups of R4 that have some of them. */
+    __device__ unsigned group0() const { return unit0 * R4_UNIT_NCOLS / R4_GROUP_NCOLS; }
+    __device__ unsigned group1() const {
+        return r4_divide_up(unit1 * R4_UNIT_NCOLS, R4_GROUP_NCOLS);
     }
 
-    __device__ void wait_empty(const r4_slot &at) const { r4_wait(empty(at), at.parity ^ 1); }
-    __device__ void wait_full(const r4_slot &at) const { r4_wait(full(at), at.parity); }
-
-    /* This warp has written its part of a slot. */
-    __device__ void fill(const r4_slot &at, unsigned lane) const {
-        r4_publish();
-        __syncwarp();
-        if (lane == 0) r4_arrive(full(at));
+    /* By one thread. A slot is full once each decoder has written its part and the copies of each
+     * thread that copies are there. */
+    __device__ void init() const {
+        for (unsigned i = 0; i < n; i++) {
+            r4_init_barrier(barriers + 16 * i, R4_NDECODERS + 32 * R4_NCOPIERS);
+            r4_init_barrier(barriers + 16 * i + 8, NX / 16);
+        }
     }
 };
 

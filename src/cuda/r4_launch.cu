@@ -43,10 +43,10 @@
 /* Those that stage x. */
 enum { MATVEC = 0, GATHER = 3, ADDED = 5, GATED, GATHER_GATED };
 static const void *const staging[] = {
-    (const void *)binade_r4_matvec_1,     (const void *)binade_r4_matvec_2,
-    (const void *)binade_r4_matvec_3,     (const void *)binade_r4_gather_1,
-    (const void *)binade_r4_gather_2,     (const void *)binade_r4_matvec_added,
-    (const void *)binade_r4_matvec_gated, (const void *)binade_r4_gather_gated};
+    R4_ENTRY(binade_r4_matvec_1),     R4_ENTRY(binade_r4_matvec_2),
+    R4_ENTRY(binade_r4_matvec_3),     R4_ENTRY(binade_r4_gather_1),
+    R4_ENTRY(binade_r4_gather_2),     R4_ENTRY(binade_r4_matvec_added),
+    R4_ENTRY(binade_r4_matvec_gated), R4_ENTRY(binade_r4_gather_gated)};
 
 static r4_device read_device(int number) {
     int nprocessors = 1, shared_most = 0;
@@ -141,7 +141,7 @@ cudaError_t r4_gpu_matvec_any(const r4_view &part, const uint16_t *x, unsigned n
     if (!r4_matvec_any_grid(part.taken, &grid)) return cudaErrorInvalidValue;
     a.add(part.w).add(x).add(part.y).add(part.w.ncols).add(part.w.per_lane);
     a.add(part.row0).add(part.taken).add(part.w.base).add(n);
-    return a.launch((const void *)binade_r4_matvec_any, grid, stream);
+    return a.launch(R4_ENTRY(binade_r4_matvec_any), grid, stream);
 }
 
 static arguments &add_items(arguments &a, const r4_items &items, const r4_gpu &w) {
@@ -185,7 +185,7 @@ cudaError_t r4_gpu_gather_any(const r4_view &part, const r4_items &items, unsign
     if (!r4_matvec_any_grid((size_t)items.n * part.taken, &grid)) return cudaErrorInvalidValue;
     a.add(part.w).add(items.x).add(items.lhs).add(items.rhs).add(part.y);
     add_experts(add_items(a, items, part.w), part).add(n);
-    return a.launch((const void *)binade_r4_gather_any, grid, stream);
+    return a.launch(R4_ENTRY(binade_r4_gather_any), grid, stream);
 }
 
 /* ---- BF16 ------------------------------------------------------------------------------------ */
@@ -197,7 +197,7 @@ cudaError_t r4_gpu_rebuild(const r4_view &part, uint16_t *out, cudaStream_t stre
     if (!r4_rebuild_grid(part.w.ncols, nout, &grid)) return cudaErrorInvalidValue;
     a.add(part.w).add(out).add(nout).add(part.w.ncols).add(part.w.per_lane).add(part.w.base);
     a.add(part.row0).add(part.taken).add(part.block_nrows);
-    return a.launch((const void *)binade_r4_rebuild, grid, stream);
+    return a.launch(R4_ENTRY(binade_r4_rebuild), grid, stream);
 }
 
 cudaError_t r4_gpu_rows(const r4_view &part, const void *ids, unsigned nids, unsigned id_nbytes,
@@ -207,7 +207,7 @@ cudaError_t r4_gpu_rows(const r4_view &part, const void *ids, unsigned nids, uns
     if (!r4_rows_grid(part.w.ncols, nids, &grid)) return cudaErrorInvalidValue;
     a.add(part.w).add(ids).add(out).add(nids).add(part.row0).add(part.taken).add(part.w.ncols);
     a.add(part.w.per_lane).add(part.w.base).add(id_nbytes).add((unsigned)is_signed);
-    return a.launch((const void *)binade_r4_rows, grid, stream);
+    return a.launch(R4_ENTRY(binade_r4_rows), grid, stream);
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static cudaError_t scan(const unsigned *counts, unsigned *sums, unsigned n, unsi
                         cudaStream_t stream) {
     r4_grid grid;
     if (!r4_scan_grid(n, &grid)) return cudaErrorInvalidValue;
-    return arguments().add(counts).add(sums).add(n).add(width).launch((const void *)binade_r4_scan,
+    return arguments().add(counts).add(sums).add(n).add(width).launch(R4_ENTRY(binade_r4_scan),
                                                                       grid, stream);
 }
 
@@ -244,9 +244,8 @@ cudaError_t r4_gpu_from_rice(const r4_gpu &w, const r4_rice_arrays &source, cons
     else
         a.add(w.rows).add(s.kept).add(w.escapes);
     add_shape(a, w).add(source.nwords);
-    return load(step == 1 ? (const void *)binade_r4_from_rice_1
-                          : (const void *)binade_r4_from_rice_2,
-                a, w, s, step, stream);
+    return load(step == 1 ? R4_ENTRY(binade_r4_from_rice_1) : R4_ENTRY(binade_r4_from_rice_2), a, w,
+                s, step, stream);
 }
 
 /* Where the codes and the escapes of each row begin. */
@@ -256,12 +255,12 @@ static cudaError_t measure_fixed(const r4_gpu &w, const r4_fixed_arrays &source,
     r4_grid grid;
     if (!r4_load_grid(w.nrows, &grid)) return cudaErrorInvalidValue;
     widths.add(source.meta).add(s.found).add(w.nrows).add(w.ncols);
-    cudaError_t status = widths.launch((const void *)binade_r4_measure_fixed, grid, stream);
+    cudaError_t status = widths.launch(R4_ENTRY(binade_r4_measure_fixed), grid, stream);
     if (status == cudaSuccess) status = scan(s.found, s.code_starts, w.nrows, 1, stream);
     counts.add(source.meta).add(source.idx).add(s.code_starts).add(s.found);
     counts.add(w.nrows).add(w.ncols).add(source.nwords);
     if (status == cudaSuccess)
-        status = counts.launch((const void *)binade_r4_count_fixed, grid, stream);
+        status = counts.launch(R4_ENTRY(binade_r4_count_fixed), grid, stream);
     if (status == cudaSuccess) status = scan(s.found, s.escape_starts, w.nrows, 1, stream);
     return status;
 }
@@ -281,9 +280,8 @@ cudaError_t r4_gpu_from_fixed(const r4_gpu &w, const r4_fixed_arrays &source, co
     else
         a.add(w.rows).add(s.kept).add(w.escapes);
     add_shape(a, w).add(source.nwords).add(source.nescapes);
-    return load(step == 1 ? (const void *)binade_r4_from_fixed_1
-                          : (const void *)binade_r4_from_fixed_2,
-                a, w, s, step, stream);
+    return load(step == 1 ? R4_ENTRY(binade_r4_from_fixed_1) : R4_ENTRY(binade_r4_from_fixed_2), a,
+                w, s, step, stream);
 }
 
 cudaError_t r4_gpu_from_bf16(const r4_gpu &w, const uint16_t *bf16, const r4_scratch &s, int step,
@@ -295,15 +293,14 @@ cudaError_t r4_gpu_from_bf16(const r4_gpu &w, const uint16_t *bf16, const r4_scr
     else
         a.add(w.rows).add(s.kept).add(w.escapes);
     add_shape(a, w);
-    return load(step == 1 ? (const void *)binade_r4_from_bf16_1
-                          : (const void *)binade_r4_from_bf16_2,
-                a, w, s, step, stream);
+    return load(step == 1 ? R4_ENTRY(binade_r4_from_bf16_1) : R4_ENTRY(binade_r4_from_bf16_2), a, w,
+                s, step, stream);
 }
 
 cudaError_t r4_gpu_count(const uint16_t *bf16, unsigned nrows, unsigned ncols, unsigned *counts,
                          cudaStream_t stream) {
     r4_grid grid;
     if (!r4_count_grid(&r4_gpu_device(), nrows, ncols, &grid)) return cudaErrorInvalidValue;
-    return arguments().add(bf16).add(counts).add(nrows).add(ncols).launch(
-        (const void *)binade_r4_count, grid, stream);
+    return arguments().add(bf16).add(counts).add(nrows).add(ncols).launch(R4_ENTRY(binade_r4_count),
+                                                                          grid, stream);
 }

@@ -15,6 +15,13 @@
 #include "cuda/r4_gpu_layout.h"
 #include "cuda/r4_grid.h"
 
+/* What cudaLaunchKernel takes as a kernel, and as one whose clusters have NBLOCKS blocks. Where
+ * kernels are emulated it is another. */
+#ifndef R4_ENTRY
+#define R4_ENTRY(KERNEL) ((const void *)KERNEL)
+#define R4_CLUSTER_ENTRY(KERNEL, NBLOCKS) R4_ENTRY(KERNEL)
+#endif
+
 struct r4_gpu {
     unsigned nrows, ncols; /* all experts' rows; ncols >= 1 */
     unsigned per_lane;     /* r4_per_lane(ncols) */

@@ -1,68 +1,123 @@
 #include "cuda/r4_launch_gemm.cuh"
 
-#define R4_NX 16
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_NX
+#include <vector>
+
+#include "cuda/gemm_table.h"
+
+#define R4_PER_LANE 4
 #define R4_NX 64
 #include "cuda/r4_launch_gemm_each.cuh"
 #undef R4_NX
 #define R4_NX 128
 #include "cuda/r4_launch_gemm_each.cuh"
 #undef R4_NX
+#include "cuda/r4_launch_mma_each.cuh"
+#undef R4_PER_LANE
+#define R4_PER_LANE 2
+#define R4_NX 64
+#include "cuda/r4_launch_gemm_each.cuh"
+#undef R4_NX
+#define R4_NX 128
+#include "cuda/r4_launch_gemm_each.cuh"
+#undef R4_NX
+#include "cuda/r4_launch_mma_each.cuh"
+#undef R4_PER_LANE
 
+/* Experts with one part and with two, then by splits. */
 #define KERNELS_OF(NX, PER_LANE)                                                                   \
     {                                                                                              \
-        (const void *)binade_r4_gemm_##NX##_##PER_LANE##_0,                                        \
-            (const void *)binade_r4_gemm_##NX##_##PER_LANE##_1,                                    \
-            (const void *)binade_r4_gemm_##NX##_##PER_LANE##_2,                                    \
-            (const void *)binade_r4_gemm_##NX##_##PER_LANE##_3,                                    \
-            (const void *)binade_r4_gemm_##NX##_##PER_LANE##_4,                                    \
-            (const void *)binade_r4_gemm_##NX##_##PER_LANE##_5                                     \
+        R4_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_0_1),                                          \
+            R4_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_0_2),                                      \
+            R4_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_1_1),                                      \
+            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_2_1, 2),                           \
+            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_3_1, 3),                           \
+            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_4_1, 4),                           \
+            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_5_1, 5)                            \
+    }
+/* The same, then by enum r4_gemm_way. */
+#define MMA_KERNELS_OF(PER_LANE)                                                                   \
+    {                                                                                              \
+        R4_ENTRY(binade_r4_gemm_mma_##PER_LANE##_0_1),                                             \
+            R4_ENTRY(binade_r4_gemm_mma_##PER_LANE##_0_2),                                         \
+            R4_ENTRY(binade_r4_gemm_mma_##PER_LANE##_1_1),                                         \
+            R4_ENTRY(binade_r4_gemm_mma_##PER_LANE##_2_1),                                         \
+            R4_ENTRY(binade_r4_gemm_mma_##PER_LANE##_3_1)                                          \
     }
 
-/* By rows of x, columns a lane, splits. */
-static const void *const kernels[3][2][R4_GEMM_NSPLITS_MOST + 1] = {
-    {KERNELS_OF(16, 4), KERNELS_OF(16, 2)},
-    {KERNELS_OF(64, 4), KERNELS_OF(64, 2)},
-    {KERNELS_OF(128, 4), KERNELS_OF(128, 2)}};
+/* By rows of x, columns a lane. */
+static const void *const wgmma_kernels[2][2][R4_GEMM_NSPLITS_MOST + 2] = {
+    {KERNELS_OF(64, 4), KERNELS_OF(64, 2)}, {KERNELS_OF(128, 4), KERNELS_OF(128, 2)}};
+static const void *const mma_kernels[2][R4_GEMM_MMA_TWO_SLICES + 2] = {MMA_KERNELS_OF(4),
+                                                                       MMA_KERNELS_OF(2)};
 
-/* What r4_gemm_grid.c says of slots, in C, is so. */
-template <int NX, int NSLOTS, int NUNITS, int NTHREADS> static constexpr bool is_as_in_grid() {
-    using slots = r4_gemm_slots<NX>;
-    return slots::nslots == NSLOTS && slots::nunits == NUNITS && slots::nthreads == NTHREADS;
+static const void *find_entry(const r4_gemm_kernel &k, bool has_experts) {
+    const bool is_narrow = k.per_lane == 2;
+    if (k.way == R4_GEMM_WGMMA)
+        return wgmma_kernels[k.nx / 128][is_narrow][has_experts ? k.nparts - 1 : k.nsplits + 1];
+    return mma_kernels[is_narrow][has_experts ? k.nparts - 1 : k.way + 1];
 }
-static_assert(is_as_in_grid<16, 5, 4, 768>() && is_as_in_grid<64, 3, 4, 768>() &&
-              is_as_in_grid<128, 4, 2, 512>());
-static_assert(R4_TILE_NROWS == 64 && R4_UNIT_NCOLS == 64 && R4_BARRIERS_NBYTES == 1024 &&
-              R4_STARTS_NBYTES == 5 * 1024 && R4_STARTS_NBYTES >= 4 * (R4_GEMM_EXPERTS_MOST + 1));
 
-static cudaError_t launch(const r4_gemm_product &product, void **arguments, cudaStream_t stream) {
+static_assert(+R4_MMA_REDUCTION_IN_PLACE == +GEMM_REDUCTION_IN_PLACE &&
+              +R4_MMA_REDUCTION_FP32 == +GEMM_REDUCTION_FP32 &&
+              +R4_MMA_REDUCTION_BF16 == +GEMM_REDUCTION_BF16);
+static_assert(R4_STARTS_NBYTES >= 4 * (R4_GEMM_EXPERTS_MOST + 1));
+
+/* `numbers`: those of r4_gemm.cu before height. */
+static cudaError_t launch(const r4_gemm_product &product, const r4_view *parts, const uint16_t *x,
+                          const uint32_t *indices, std::vector<unsigned> numbers,
+                          cudaStream_t stream) {
     r4_gemm_kernel kernel;
     r4_grid grid;
+    std::vector<r4_view> views(parts, parts + product.nparts);
+    std::vector<void *> arguments;
 
     if (!r4_gemm_grid(&r4_gpu_device(), &product, &kernel, &grid)) return cudaErrorInvalidValue;
-    const void *entry = kernels[kernel.nx / 64][kernel.per_lane == 2][kernel.nsplits];
+    for (auto &v : views)
+        arguments.insert(arguments.end(), {&v.w.slices, &v.w.rows, &v.w.escapes});
+    arguments.push_back(&x);
+    if (indices) arguments.push_back(&indices);
+    for (auto &v : views)
+        arguments.push_back(&v.y);
+    for (auto &number : numbers)
+        arguments.push_back(&number);
+    auto &s = kernel.shape;
+    arguments.insert(arguments.end(), {&s.height, &s.x_nrows, &s.nslots});
+    for (auto &v : views) {
+        arguments.insert(arguments.end(), {&v.row0, &v.taken});
+        if (indices) arguments.push_back(&v.block_nrows);
+        arguments.push_back(&v.w.base);
+    }
+
+    const void *entry = find_entry(kernel, indices);
     cudaError_t status = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               (int)grid.shared_nbytes);
     if (status != cudaSuccess) return status;
-    return cudaLaunchKernel(entry, dim3(grid.nblocks), dim3(grid.nthreads), arguments,
+    return cudaLaunchKernel(entry, dim3(grid.nblocks), dim3(grid.nthreads), arguments.data(),
                             grid.shared_nbytes, stream);
 }
 
 cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
-                        unsigned split_ncols, cudaStream_t stream, unsigned nx_tile) {
-    r4_view v = part;
-    void *arguments[] = {&v.w.slices, &v.w.rows, &v.w.escapes, &x,         &v.y,        &v.row0,
-                         &v.taken,    &v.w.base, &nx,          &v.w.ncols, &split_ncols};
-    return launch({nx, v.w.ncols, v.taken, nsplits, 0, nx_tile}, arguments, stream);
+                        unsigned split_ncols, cudaStream_t stream, const r4_gemm_tile &tile) {
+    const unsigned ncols = part.w.ncols;
+    return launch({nx, ncols, part.taken, 1, nsplits, 0, tile.nx, tile.height, R4_GEMM_WGMMA},
+                  &part, x, nullptr, {nx, ncols, split_ncols}, stream);
 }
 
-cudaError_t r4_gpu_gemm_experts(const r4_view &part, const uint16_t *x, const uint32_t *indices,
-                                unsigned nx, unsigned nexperts, cudaStream_t stream,
-                                unsigned nx_tile) {
-    r4_view v = part;
-    void *arguments[] = {&v.w.slices, &v.w.rows, &v.w.escapes,   &x,        &indices,  &v.y,
-                         &v.row0,     &v.taken,  &v.block_nrows, &v.w.base, &nexperts, &nx,
-                         &v.w.ncols};
-    return launch({nx, v.w.ncols, v.taken, 0, nexperts, nx_tile}, arguments, stream);
+cudaError_t r4_gpu_gemm_mma(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
+                            unsigned split_ncols, unsigned reduction, bool has_two_slices,
+                            cudaStream_t stream, unsigned height) {
+    const unsigned ncols = part.w.ncols;
+    const r4_gemm_way way = has_two_slices ? R4_GEMM_MMA_TWO_SLICES
+                            : nsplits > 1  ? R4_GEMM_MMA_SPLITS
+                                           : R4_GEMM_MMA;
+    return launch({nx, ncols, part.taken, 1, nsplits, 0, 0, height, way}, &part, x, nullptr,
+                  {nx, ncols, split_ncols, reduction}, stream);
+}
+
+cudaError_t r4_gpu_gemm_experts(const r4_view *parts, unsigned nparts, const uint16_t *x,
+                                const uint32_t *indices, unsigned nx, unsigned nexperts,
+                                cudaStream_t stream, r4_gemm_way way, const r4_gemm_tile &tile) {
+    const unsigned ncols = parts[0].w.ncols;
+    return launch({nx, ncols, parts[0].taken, nparts, 0, nexperts, tile.nx, tile.height, way},
+                  parts, x, indices, {nx, ncols, nexperts}, stream);
 }

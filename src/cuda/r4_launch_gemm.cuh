@@ -1,20 +1,34 @@
-/* r4_launch_gemm.cuh - several rows of x times R4 on Hopper, for C++ programs: r4_launch.cuh's
- * rules hold. cudaErrorInvalidValue where r4_gemm_grid.h knows no kernel. */
+/* r4_launch_gemm.cuh - several rows of x times R4 on tensor cores, for C++ programs:
+ * r4_launch.cuh's rules hold. cudaErrorInvalidValue where r4_gemm_grid.h knows no kernel. */
 #ifndef BINADE_CUDA_R4_LAUNCH_GEMM_CUH
 #define BINADE_CUDA_R4_LAUNCH_GEMM_CUH
 
 #include "cuda/r4_gemm_grid.h"
 #include "cuda/r4_launch.cuh"
 
-/* y [nx][taken] of x [nx][ncols], 16-byte aligned; K in splits of split_ncols columns, whole units
- * of 64. nx_tile: 16, 64 or 128 rows of x at a time, 0: r4_gemm_grid's choice. */
-cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
-                        unsigned split_ncols, cudaStream_t stream, unsigned nx_tile = 0);
+/* As tile_nx and tile_height of r4_gemm_product. */
+struct r4_gemm_tile {
+    unsigned nx, height;
+};
 
-/* y [nx][taken]: row i of x times block indices[i], ascending, of nexperts blocks of block_nrows.
- */
-cudaError_t r4_gpu_gemm_experts(const r4_view &part, const uint16_t *x, const uint32_t *indices,
-                                unsigned nx, unsigned nexperts, cudaStream_t stream,
-                                unsigned nx_tile = 0);
+/* y [nx][taken] of x [nx][ncols], 16-byte aligned; K in splits of split_ncols columns, whole units
+ * of 64. On Hopper. */
+cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
+                        unsigned split_ncols, cudaStream_t stream,
+                        const r4_gemm_tile &tile = r4_gemm_tile());
+
+/* The same on any GPU. reduction: of the splits, enum gemm_reduction; has_two_slices: as
+ * GEMM_TWO_SLICES, without splits. height: of r4_gemm_tile. */
+cudaError_t r4_gpu_gemm_mma(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
+                            unsigned split_ncols, unsigned reduction, bool has_two_slices,
+                            cudaStream_t stream, unsigned height = 0);
+
+/* y [nx][taken] of each of nparts (1..2) parts, the weights of which share ncols and per_lane, as
+ * many rows of each: row i of x times block indices[i], ascending, of nexperts blocks of
+ * block_nrows. way: R4_GEMM_WGMMA or R4_GEMM_MMA. */
+cudaError_t r4_gpu_gemm_experts(const r4_view *parts, unsigned nparts, const uint16_t *x,
+                                const uint32_t *indices, unsigned nx, unsigned nexperts,
+                                cudaStream_t stream, r4_gemm_way way,
+                                const r4_gemm_tile &tile = r4_gemm_tile());
 
 #endif

@@ -1,13 +1,6 @@
-/* r4_launch_gemm_each.cuh - all kernels of r4_gemm.cu for R4_NX, for r4_launch_gemm.cu. It includes
- * itself once for each R4_PER_LANE. */
-#ifndef R4_PER_LANE
-#define R4_PER_LANE 4
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_PER_LANE
-#define R4_PER_LANE 2
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_PER_LANE
-#else
+/* r4_launch_gemm_each.cuh - all kernels of r4_gemm.cu for R4_NX and R4_PER_LANE, for
+ * r4_launch_gemm.cu. */
+#define R4_NPARTS 1
 #define R4_NSPLITS 0
 #include "cuda/r4_gemm.cu"
 #undef R4_NSPLITS
@@ -26,4 +19,9 @@
 #define R4_NSPLITS 5
 #include "cuda/r4_gemm.cu"
 #undef R4_NSPLITS
-#endif
+#undef R4_NPARTS
+#define R4_NPARTS 2
+#define R4_NSPLITS 0
+#include "cuda/r4_gemm.cu"
+#undef R4_NSPLITS
+#undef R4_NPARTS

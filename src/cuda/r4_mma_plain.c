@@ -11,6 +11,7 @@ enum {
     NKEPT = 25, /* bits of a term below the greatest exponent */
     BF16_NBITS = 7,
     FLOAT_NBITS = 23, /* of mantissas */
+    SLICE_NCOLS = 32, /* of GEMM_TWO_SLICES */
     LEAST_EXPONENT = -126,
     LEAST_BF16_EXPONENT = -133, /* of the smallest BF16, a subnormal */
 };
@@ -76,12 +77,15 @@ float r4_mma_plain(float sum, const uint16_t *w, const uint16_t *x) {
     return add_terms(terms);
 }
 
-static float multiply_rows(const uint16_t *w, const uint16_t *x, struct gemm_range cols) {
-    float sum = 0;
+static float multiply_rows(const uint16_t *w, const uint16_t *x, struct gemm_range cols,
+                           enum gemm_order order) {
+    float sums[2] = {0, 0};
 
-    for (int k = cols.k0; k < cols.k1; k += R4_MMA_NCOLS)
-        sum = r4_mma_plain(sum, w + k, x + k);
-    return sum;
+    for (int k = cols.k0; k < cols.k1; k += R4_MMA_NCOLS) {
+        float *sum = &sums[order == GEMM_TWO_SLICES && (k - cols.k0) / SLICE_NCOLS % 2];
+        *sum = r4_mma_plain(*sum, w + k, x + k);
+    }
+    return order == GEMM_TWO_SLICES ? sums[0] + sums[1] : sums[0];
 }
 
 static float add_split(float total, float sum, enum gemm_reduction reduction) {
@@ -98,7 +102,8 @@ void r4_mma_gemm_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_
             float total = 0;
             for (int i = 0; i < splits->nsplits; i++) {
                 struct gemm_range cols = gemm_split_range(ncols, splits->nsplits, i);
-                total = add_split(total, multiply_rows(w_row, x_row, cols), splits->reduction);
+                total = add_split(total, multiply_rows(w_row, x_row, cols, splits->order),
+                                  splits->reduction);
             }
             y[m * nrows + n] = bf16_round(total);
         }

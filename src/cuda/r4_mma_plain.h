@@ -48,11 +48,12 @@ float r4_mma_plain(float sum, const uint16_t *w, const uint16_t *x);
 struct r4_splits {
     int nsplits;
     enum gemm_reduction reduction;
+    enum gemm_order order; /* of the steps of a split */
 };
 
-/* y[m][n] = sum over k of w[n][k] * x[m][k]: steps of 16 columns, ascending, from +0 in each split;
- * rounded to BF16, ties to even, NaN 0x7fff. w [nrows][ncols], x [nx][ncols], y [nx][nrows]; ncols
- * is a multiple of 16 and at most 2^30. */
+/* y[m][n] = sum over k of w[n][k] * x[m][k]: steps of 16 columns, ascending, from +0 in each split
+ * or, GEMM_TWO_SLICES, in both accumulators of it; rounded to BF16, ties to even, NaN 0x7fff. w
+ * [nrows][ncols], x [nx][ncols], y [nx][nrows]; ncols is a multiple of 16 and at most 2^30. */
 void r4_mma_gemm_plain(const uint16_t *w, const uint16_t *x, size_t nrows, size_t nx, int ncols,
                        const struct r4_splits *splits, uint16_t *y);
 

@@ -27,12 +27,25 @@ static __device__ __forceinline__ unsigned short r4_round_bf16(float value) {
     return rounded;
 }
 
+/* a * b + c of BF16, rounded once. */
+static __device__ __forceinline__ unsigned short r4_fma_bf16(unsigned short a, unsigned short b,
+                                                             unsigned short c) {
+    unsigned short sum;
+    asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(sum) : "h"(a), "h"(b), "h"(c));
+    return sum;
+}
+
 /* ---- Shared memory, by 32-bit address ---------------------------------------------------------
  * The compiler would work addresses out anew from the thread's number at each use.
  */
 
 static __device__ __forceinline__ unsigned r4_hide(unsigned value) {
     asm volatile("" : "+r"(value));
+    return value;
+}
+
+template <class T> static __device__ __forceinline__ T *r4_hide(T *value) {
+    asm volatile("" : "+l"(value));
     return value;
 }
 

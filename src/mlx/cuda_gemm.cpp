@@ -87,9 +87,31 @@ std::string describe(const gemm_plan &plan) {
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-bool is_hopper() {
+// Kernels by mma.sync on BF16 begin with 8.0.
+bool has_tensor_cores() {
+    return cuda_facts(gpu_stream()).major >= 8;
+}
+
+// Those by wgmma are for 9.0 alone.
+bool has_wgmma() {
     const auto &facts = cuda_facts(gpu_stream());
     return facts.major == 9 && facts.minor == 0;
+}
+
+// By what kernels a plan's order is kept.
+R4GemmOrder order_of(const gemm_row &row, const gemm_plan &plan) {
+    R4GemmOrder order;
+    order.nsplits = plan.nsplits > 1 ? plan.nsplits : 1;
+    order.reduction = order.nsplits > 1 ? plan.reduction : GEMM_REDUCTION_NONE;
+    bool is_plain = order.nsplits == 1 || (order.reduction == GEMM_REDUCTION_FP32 &&
+                                           order.nsplits <= R4_GEMM_NSPLITS_MOST);
+    if (row.order == GEMM_TWO_SLICES)
+        order.way = R4_GEMM_MMA_TWO_SLICES;
+    else if (has_wgmma() && is_plain)
+        order.way = R4_GEMM_WGMMA;
+    else
+        order.way = order.nsplits > 1 ? R4_GEMM_MMA_SPLITS : R4_GEMM_MMA;
+    return order;
 }
 
 struct Kernel {
@@ -104,10 +126,24 @@ std::optional<Kernel> find_kernel(const r4_gemm_product &product, mx::Stream s) 
     return kernel;
 }
 
-r4_gemm_product product_of(int m, int n, int k, int nsplits, int nexperts) {
-    return {static_cast<unsigned>(m),        static_cast<unsigned>(k),
-            static_cast<unsigned>(n),        static_cast<unsigned>(nsplits),
-            static_cast<unsigned>(nexperts), 0};
+r4_gemm_product product_of(int m, int n, int k, const R4GemmOrder &order) {
+    r4_gemm_product product{};
+    product.nx = static_cast<unsigned>(m);
+    product.taken = static_cast<unsigned>(n);
+    product.ncols = static_cast<unsigned>(k);
+    product.nparts = 1;
+    product.nsplits = static_cast<unsigned>(order.nsplits);
+    product.way = static_cast<r4_gemm_way>(order.way);
+    return product;
+}
+
+// Of as many rows of each of nparts weights.
+r4_gemm_product experts_of(int m, int n, int k, int nexperts, size_t nparts,
+                           const R4GemmOrder &order) {
+    auto product = product_of(m, n, k, order);
+    product.nexperts = static_cast<unsigned>(nexperts);
+    product.nparts = static_cast<unsigned>(nparts);
+    return product;
 }
 
 int rows_of(const mx::array &x) {
@@ -123,11 +159,18 @@ void check_place(const mx::array &x, const char *operation) {
             "] x lies at an odd place, or not by rows: no kernel serves that.");
 }
 
-void run(const Kernel &kernel, Scalars scalars, mx::Stream s, const Arrays &inputs,
-         const Arrays &outputs) {
-    const auto &k = kernel.numbers;
-    cuda_run({cuda_gemm_entry(k.nx, k.per_lane, k.nsplits), std::move(scalars), kernel.grid}, s,
-             inputs, outputs);
+// scalars: those before the shape.
+void run(const Kernel &kernel, Scalars scalars, const std::vector<CudaPart> &parts, mx::Stream s,
+         const Arrays &inputs, const Arrays &outputs) {
+    const auto &shape = kernel.numbers.shape;
+    scalars.insert(scalars.end(), {shape.height, shape.x_nrows, shape.nslots});
+    for (const auto &p : parts) {
+        scalars.insert(scalars.end(), {p.row0, p.rows});
+        if (kernel.numbers.nsplits == 0) scalars.push_back(p.block_rows);
+        scalars.push_back(p.base);
+    }
+    cuda_run({cuda_gemm_entry(kernel.numbers), std::move(scalars), kernel.grid}, s, inputs,
+             outputs);
 }
 
 Kernel must_find(const r4_gemm_product &product, mx::Stream s, const char *operation) {
@@ -158,13 +201,13 @@ bool has_usual_strides(const mx::array &x) {
 static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
     std::string why;
     const auto *row = find_row(plan, k, why);
-    if (!row) return {false, 0, why};
-    int nsplits = plan.nsplits > 1 ? plan.nsplits : 1;
-    if (row->order != GEMM_IN_ORDER || (nsplits > 1 && plan.reduction != GEMM_REDUCTION_FP32))
-        return {false, 0, "no kernel adds in this order: " + describe(plan)};
-    if (!find_kernel(product_of(m, n, k, nsplits, 0), gpu_stream()))
-        return {false, 0, "no kernel has this shape: " + describe(plan)};
-    return {true, nsplits, "in cublasLt's order: " + describe(plan)};
+    if (!row) return {false, {}, why};
+    if (!gemm_row_is_allowed(row))
+        return {false, {}, std::string(row->proof) + ": BINADE_GEMM_ROW=published turns it on"};
+    auto order = order_of(*row, plan);
+    if (!find_kernel(product_of(m, n, k, order), gpu_stream()))
+        return {false, {}, "no kernel has this shape: " + describe(plan)};
+    return {true, order, "in cublasLt's order: " + describe(plan)};
 }
 
 CudaGemmChoice cuda_gemm_choice(int m, int n, int k) {
@@ -172,28 +215,30 @@ CudaGemmChoice cuda_gemm_choice(int m, int n, int k) {
     static std::mutex lock;
     static std::map<std::tuple<int, int, int>, CudaGemmChoice> known;
     std::string why;
-    if (!is_hopper()) return {false, 0, "tensor-core kernels are for Hopper, so far"};
+    if (!has_tensor_cores()) return {false, {}, "this GPU has no tensor cores for BF16"};
     if (m > R4_GEMM_NX_MOST)
-        return {false, 0, "with so many rows rebuilding is taken to be faster"};
+        return {false, {}, "with so many rows rebuilding is taken to be faster"};
     std::lock_guard guard(lock);
     auto found = known.find({m, n, k});
     if (found != known.end()) return found->second;
     auto plan = ask_plan(m, n, k, why);
-    if (!plan) return {false, 0, why};
+    if (!plan) return {false, {}, why};
     if (known.size() >= most) known.clear();
     return known[{m, n, k}] = choose(m, n, k, *plan);
 }
 
 CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts) {
-    const char *tf32 = std::getenv("MLX_ENABLE_TF32"), *forced = std::getenv("BINADE_GEMM_ROW");
-    if (!is_hopper()) return {false, 0, "MLX multiplies sorted experts by CUTLASS"};
+    const char *tf32 = std::getenv("MLX_ENABLE_TF32"), *asked = std::getenv("BINADE_GEMM_ROW");
+    R4GemmOrder order;
+    if (!has_tensor_cores()) return {false, {}, "this GPU has no tensor cores for BF16"};
     if (tf32 && std::atoi(tf32) == 0)
-        return {false, 0, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
-    if (!forced || std::string(forced) != "in-order")
-        return {false, 0, "not compared yet with CUTLASS, by which MLX multiplies sorted experts"};
-    if (!find_kernel(product_of(1, n, k, 1, nexperts), gpu_stream()))
-        return {false, 0, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
-    return {true, 1, "sorted experts, steps in order, as BINADE_GEMM_ROW asks"};
+        return {false, {}, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
+    if (!asked || std::string(asked) != "in-order")
+        return {false, {}, "not compared yet with CUTLASS, by which MLX multiplies sorted experts"};
+    order.way = has_wgmma() ? R4_GEMM_WGMMA : R4_GEMM_MMA;
+    if (!find_kernel(experts_of(1, n, k, nexperts, 1, order), gpu_stream()))
+        return {false, {}, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
+    return {true, order, "sorted experts, as MLX by CUTLASS: steps in order"};
 }
 
 std::string cuda_gemm_plan_text(int m, int n, int k) {
@@ -206,27 +251,33 @@ std::string cuda_gemm_plan_text(int m, int n, int k) {
 
 // ---- Nodes --------------------------------------------------------------------------------------
 
-std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int nsplits,
+std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, const R4GemmOrder &order,
                                    mx::Stream s) {
     if (!can_take(x, s)) return std::nullopt;
     auto shape = x.shape();
     shape.back() = w.rows;
     return mx::array(std::move(shape), mx::bfloat16,
-                     std::make_shared<CudaGemm>(s, cuda_parts_of({w}), nsplits),
-                     with_weight({x}, w));
+                     std::make_shared<CudaGemm>(s, cuda_parts_of({w}), order), with_weight({x}, w));
 }
 
-std::optional<mx::array> cuda_gemm_experts(const mx::array &x, const R4Weight &w,
-                                           const mx::array &indices, mx::Stream s) {
+std::optional<Arrays> cuda_gemm_experts(const mx::array &x, const std::vector<R4Weight> &weights,
+                                        const mx::array &indices, const R4GemmOrder &order,
+                                        mx::Stream s) {
     if (indices.size() == 0 || items_per_batch(x, indices) != 1 || !can_take(x, s) ||
         !has_usual_strides(x) || indices.is_tracer())
         return std::nullopt;
+    if (weights.size() > cuda_gather_most) return std::nullopt;
+    Arrays inputs{x, mx::contiguous(mx::astype(indices, mx::uint32, s), false, s)};
+    for (const auto &w : weights) {
+        if (w.rows != weights[0].rows) return std::nullopt;
+        inputs = with_weight(std::move(inputs), w);
+    }
     auto shape = indices.shape();
-    shape.insert(shape.end(), {1, w.rows});
-    auto sorted = mx::contiguous(mx::astype(indices, mx::uint32, s), false, s);
-    return mx::array(std::move(shape), mx::bfloat16,
-                     std::make_shared<CudaGemmExperts>(s, cuda_parts_of({w})),
-                     with_weight({x, sorted}, w));
+    shape.insert(shape.end(), {1, weights[0].rows});
+    auto primitive = std::make_shared<CudaGemmExperts>(s, cuda_parts_of(weights), order);
+    return mx::array::make_arrays(std::vector<mx::Shape>(weights.size(), shape),
+                                  std::vector<mx::Dtype>(weights.size(), mx::bfloat16), primitive,
+                                  inputs);
 }
 
 std::vector<mx::Shape> CudaGemm::output_shapes(const Arrays &inputs) {
@@ -237,7 +288,7 @@ std::vector<mx::Shape> CudaGemm::output_shapes(const Arrays &inputs) {
 
 bool CudaGemm::is_equivalent(const Primitive &other) const {
     return CudaPrimitive::is_equivalent(other) &&
-           nsplits_ == static_cast<const CudaGemm &>(other).nsplits_;
+           order_ == static_cast<const CudaGemm &>(other).order_;
 }
 
 void CudaGemm::eval_gpu(const Arrays &inputs, Arrays &outputs) {
@@ -245,16 +296,22 @@ void CudaGemm::eval_gpu(const Arrays &inputs, Arrays &outputs) {
     const auto &p = parts_[0];
     int m = rows_of(x);
     check_place(x, "r4_matmul");
-    auto kernel = must_find(product_of(m, p.rows, p.cols, nsplits_, 0), stream(), "r4_matmul");
-    run(kernel, {p.row0, p.rows, p.base, m, p.cols, gemm_split_ncols(p.cols, nsplits_)}, stream(),
-        {inputs[1], inputs[2], inputs[3], x}, outputs);
+    auto kernel = must_find(product_of(m, p.rows, p.cols, order_), stream(), "r4_matmul");
+    Scalars scalars{m, p.cols, gemm_split_ncols(p.cols, order_.nsplits)};
+    if (order_.way != R4_GEMM_WGMMA) scalars.push_back(order_.reduction);
+    run(kernel, scalars, parts_, stream(), {inputs[1], inputs[2], inputs[3], x}, outputs);
     r4_count("matmul", "gemm", m, p.rows, p.cols);
+}
+
+bool CudaGemmExperts::is_equivalent(const Primitive &other) const {
+    return CudaPrimitive::is_equivalent(other) &&
+           order_ == static_cast<const CudaGemmExperts &>(other).order_;
 }
 
 std::vector<mx::Shape> CudaGemmExperts::output_shapes(const Arrays &inputs) {
     auto shape = inputs[1].shape();
     shape.insert(shape.end(), {1, parts_[0].rows});
-    return {shape};
+    return std::vector<mx::Shape>(parts_.size(), shape);
 }
 
 void CudaGemmExperts::eval_gpu(const Arrays &inputs, Arrays &outputs) {
@@ -265,10 +322,13 @@ void CudaGemmExperts::eval_gpu(const Arrays &inputs, Arrays &outputs) {
     if (x.strides(-2) != p.cols && nx > 1)
         throw std::runtime_error(
             "[r4_gather_mm] The rows of x are not as far apart as they are long.");
-    auto kernel = must_find(product_of(nx, p.rows, p.cols, 1, p.experts), stream(), "r4_gather_mm");
-    run(kernel, {p.row0, p.rows, p.block_rows, p.base, p.experts, nx, p.cols}, stream(),
-        {inputs[2], inputs[3], inputs[4], x, inputs[1]}, outputs);
-    r4_count("gather_mm", "gemm", nx, p.rows, p.cols);
+    auto kernel = must_find(experts_of(nx, p.rows, p.cols, p.experts, parts_.size(), order_),
+                            stream(), "r4_gather_mm");
+    Arrays arrays(inputs.begin() + 2, inputs.end());
+    arrays.insert(arrays.end(), {x, inputs[1]});
+    run(kernel, {nx, p.cols, p.experts}, parts_, stream(), arrays, outputs);
+    for (size_t i = 0; i < parts_.size(); i++)
+        r4_count("gather_mm", "gemm", nx, p.rows, p.cols);
 }
 
 } // namespace binade

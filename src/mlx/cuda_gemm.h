@@ -6,13 +6,14 @@
 #include <string>
 
 #include "mlx/cuda_nodes.h"
+#include "mlx/r4_path.h"
 
 namespace binade {
 
 // What MLX would run for a product, and whether a kernel has its order and pays.
 struct CudaGemmChoice {
     bool has_kernel;
-    int nsplits; // of K
+    R4GemmOrder order;
     std::string why;
 };
 
@@ -30,16 +31,18 @@ BINADE_API std::string cuda_gemm_plan_text(int m, int n, int k);
 // Nothing where x may not lie row by row, from a multiple of 16 bytes on, or is traced: MLX would
 // take another kernel, or needs a gradient. Nothing but on the first GPU, which plans are asked
 // for. Of experts, rows whose index is out of range are left as they are.
-std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, int nsplits,
+std::optional<mx::array> cuda_gemm(const mx::array &x, const R4Weight &w, const R4GemmOrder &order,
                                    mx::Stream s);
-std::optional<mx::array> cuda_gemm_experts(const mx::array &x, const R4Weight &w,
-                                           const mx::array &indices, mx::Stream s);
+// One or two weights of as many experts, columns and rows, else nothing too.
+std::optional<Arrays> cuda_gemm_experts(const mx::array &x, const std::vector<R4Weight> &weights,
+                                        const mx::array &indices, const R4GemmOrder &order,
+                                        mx::Stream s);
 
 // inputs: x [..., K]
 class CudaGemm : public CudaPrimitive {
   public:
-    CudaGemm(mx::Stream s, std::vector<CudaPart> parts, int nsplits)
-        : CudaPrimitive(s, std::move(parts)), nsplits_(nsplits) {}
+    CudaGemm(mx::Stream s, std::vector<CudaPart> parts, const R4GemmOrder &order)
+        : CudaPrimitive(s, std::move(parts)), order_(order) {}
 
     void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
     std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
@@ -47,17 +50,22 @@ class CudaGemm : public CudaPrimitive {
     const char *name() const override { return "R4CudaGemm"; }
 
   private:
-    int nsplits_;
+    R4GemmOrder order_;
 };
 
 // inputs: x [..., 1, K], indices [...], uint32 and sorted, one for each row of x
 class CudaGemmExperts : public CudaPrimitive {
   public:
-    using CudaPrimitive::CudaPrimitive;
+    CudaGemmExperts(mx::Stream s, std::vector<CudaPart> parts, const R4GemmOrder &order)
+        : CudaPrimitive(s, std::move(parts)), order_(order) {}
 
     void eval_gpu(const Arrays &inputs, Arrays &outputs) override;
     std::vector<mx::Shape> output_shapes(const Arrays &inputs) override;
+    bool is_equivalent(const Primitive &other) const override;
     const char *name() const override { return "R4CudaGemmExperts"; }
+
+  private:
+    R4GemmOrder order_;
 };
 
 } // namespace binade

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "cuda/r4_gemm_grid.h"
 #include "mlx/backend/cuda/cuda.h"
 
 extern "C" const gpu_sources gpu_sources; // cmake/embed.cmake makes them
@@ -53,22 +52,50 @@ const Entries single_entries{
     {"binade_r4_scan", {"cuda/r4_scan.cu", ""}},
 };
 
-std::string gemm_name(unsigned nx, unsigned per_lane, unsigned nsplits) {
-    return "binade_r4_gemm_" + std::to_string(nx) + "_" + std::to_string(per_lane) + "_" +
-           std::to_string(nsplits);
+// R4_ORDER of r4_gemm_mma.cu, which counts as r4_gemm_way does.
+unsigned order_of(const r4_gemm_kernel &k) {
+    bool has_experts = k.nsplits == 0;
+    return has_experts ? 0 : static_cast<unsigned>(k.way);
+}
+
+// A kernel for several rows of x.
+std::string gemm_name(const r4_gemm_kernel &k) {
+    std::string name = "binade_r4_gemm";
+    if (k.way == R4_GEMM_WGMMA)
+        name.append("_").append(std::to_string(k.nx));
+    else
+        name.append("_mma");
+    unsigned order = k.way == R4_GEMM_WGMMA ? k.nsplits : order_of(k);
+    for (unsigned number : {k.per_lane, order, k.nparts})
+        name.append("_").append(std::to_string(number));
+    return name;
+}
+
+Entry gemm_entry(const r4_gemm_kernel &k) {
+    std::string numbers =
+        " R4_PER_LANE=" + std::to_string(k.per_lane) + " R4_NPARTS=" + std::to_string(k.nparts);
+    if (k.way == R4_GEMM_WGMMA)
+        return {"cuda/r4_gemm.cu", "R4_NX=" + std::to_string(k.nx) +
+                                       " R4_NSPLITS=" + std::to_string(k.nsplits) + numbers};
+    return {"cuda/r4_gemm_mma.cu", "R4_ORDER=" + std::to_string(order_of(k)) + numbers};
 }
 
 // And all kernels for several rows of x.
 const Entries &all_entries() {
     static const Entries entries = [] {
         auto all = single_entries;
-        for (unsigned nx : {16, 64, 128})
-            for (unsigned per_lane : {2, 4})
+        auto add = [&](const r4_gemm_kernel &k) { all[gemm_name(k)] = gemm_entry(k); };
+        for (unsigned per_lane : {2, 4}) {
+            for (unsigned nx : {64, 128}) {
                 for (unsigned nsplits = 0; nsplits <= R4_GEMM_NSPLITS_MOST; nsplits++)
-                    all[gemm_name(nx, per_lane, nsplits)] = {
-                        "cuda/r4_gemm.cu", "R4_NX=" + std::to_string(nx) +
-                                               " R4_PER_LANE=" + std::to_string(per_lane) +
-                                               " R4_NSPLITS=" + std::to_string(nsplits)};
+                    add({nx, per_lane, nsplits, 1, {}, R4_GEMM_WGMMA});
+                add({nx, per_lane, 0, 2, {}, R4_GEMM_WGMMA});
+            }
+            for (unsigned nparts : {1, 2})
+                add({64, per_lane, 0, nparts, {}, R4_GEMM_MMA});
+            for (auto way : {R4_GEMM_MMA, R4_GEMM_MMA_SPLITS, R4_GEMM_MMA_TWO_SLICES})
+                add({64, per_lane, 1, 1, {}, way});
+        }
         return all;
     }();
     return entries;
@@ -125,8 +152,8 @@ const gpu_facts &cuda_facts(mx::Stream s) {
     return gpu_of(s).facts;
 }
 
-const char *cuda_gemm_entry(unsigned nx, unsigned per_lane, unsigned nsplits) {
-    auto found = all_entries().find(gemm_name(nx, per_lane, nsplits));
+const char *cuda_gemm_entry(const r4_gemm_kernel &k) {
+    auto found = all_entries().find(gemm_name(k));
     if (found == all_entries().end()) throw std::logic_error("no such kernel");
     return found->first.c_str();
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/gpu_driver.h"
-#include "cuda/r4_grid.h"
+#include "cuda/r4_gemm_grid.h"
 #include "mlx/fast.h"
 #include "mlx/r4_primitives.h"
 
@@ -31,8 +31,8 @@ bool cuda_is_available();
 const r4_device &cuda_device(mx::Stream s);
 const gpu_facts &cuda_facts(mx::Stream s);
 
-// The name of a kernel of src/cuda/r4_gemm.cu, by the numbers in it.
-const char *cuda_gemm_entry(unsigned nx, unsigned per_lane, unsigned nsplits);
+// The name of a kernel of src/cuda/r4_gemm.cu or r4_gemm_mma.cu, by the numbers in it.
+const char *cuda_gemm_entry(const r4_gemm_kernel &k);
 
 // To be called in eval_gpu: allocates the outputs and encodes the kernel. Inputs that are not
 // row-contiguous are copied.

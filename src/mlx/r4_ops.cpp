@@ -209,7 +209,7 @@ mx::array r4_matmul(const mx::array &x, const R4Weight &w, const std::optional<m
         path = {"rebuild", ""};
     }
     if (w.layout == R4Layout::cuda && path.kernel == "gemm" && !is_empty(w)) {
-        if (auto product = cuda_gemm(x, w, path.nsplits, stream)) return *product;
+        if (auto product = cuda_gemm(x, w, path.order, stream)) return *product;
         path = {"rebuild", ""};
     }
     if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu)) {
@@ -264,7 +264,8 @@ mx::array r4_gather_mm(const mx::array &x, const R4Weight &w,
         path = {"rebuild", ""};
     }
     if (w.layout == R4Layout::cuda && path.kernel == "gemm" && !is_empty(w)) {
-        if (auto product = cuda_gemm_experts(x, w, rhs_indices, stream)) return *product;
+        if (auto products = cuda_gemm_experts(x, {w}, rhs_indices, path.order, stream))
+            return (*products)[0];
         path = {"rebuild", ""};
     }
     if (path.kernel == "rebuild" || (is_empty(w) && w.layout != R4Layout::cpu))
@@ -283,11 +284,15 @@ std::vector<mx::array> r4_gather_mms(const mx::array &x, const std::vector<R4Wei
                                      const std::optional<mx::array> &lhs_indices,
                                      const mx::array &rhs_indices, bool sorted_indices,
                                      mx::StreamOrDevice s) {
-    size_t nfused = 0;
+    size_t nfused = 0, nsorted = 0;
+    R4GemmOrder order;
     for (const auto &w : weights) {
         check_gather(x, w, lhs_indices, rhs_indices);
         stream_for(w, s, "r4_gather_mm");
         auto path = path_of_gather(x, w, lhs_indices.has_value(), sorted_indices);
+        nsorted += w.layout == R4Layout::cuda && path.kernel == "gemm" &&
+                   share_kernel(w, weights[0]) && !is_empty(w);
+        order = path.order;
         nfused += takes_several(path, w) && share_kernel(w, weights[0]) && !is_empty(w);
     }
     if (nfused == weights.size() && nfused > 1 && nfused <= cuda_gather_most) {
@@ -298,6 +303,9 @@ std::vector<mx::array> r4_gather_mms(const mx::array &x, const std::vector<R4Wei
                                          sorted_indices && !lhs_indices, stream))
             return *products;
     }
+    if (nsorted == weights.size() && nsorted > 1)
+        if (auto products = cuda_gemm_experts(x, weights, rhs_indices, order, mx::to_stream(s)))
+            return *products;
     std::vector<mx::array> products;
     for (const auto &w : weights)
         products.push_back(r4_gather_mm(x, w, lhs_indices, rhs_indices, sorted_indices, s));

@@ -122,7 +122,7 @@ R4Path r4_matmul_path(const R4Case &c) {
     if (c.nrows == 1) return {"matvec", "one row of x, in the order of MLX's gemv"};
     if (c.nrows == 0) return {"rebuild", "there is nothing to multiply"};
     auto choice = cuda_gemm_choice(c.nrows, c.rows, c.cols);
-    return if_trusted({choice.has_kernel ? "gemm" : "rebuild", choice.why, true, choice.nsplits});
+    return if_trusted({choice.has_kernel ? "gemm" : "rebuild", choice.why, true, choice.order});
 }
 
 R4Path r4_gather_path(const R4Case &c) {
@@ -140,7 +140,7 @@ R4Path r4_gather_path(const R4Case &c) {
     if (c.nrows != 1) return {"rebuild", "MLX multiplies several rows of an item by tensor cores"};
     if (c.is_sorted) {
         auto choice = cuda_experts_choice(c.rows, c.cols, c.experts);
-        return if_trusted({choice.has_kernel ? "gemm" : "rebuild", choice.why});
+        return if_trusted({choice.has_kernel ? "gemm" : "rebuild", choice.why, true, choice.order});
     }
     return {"gather", "one row of x for each expert, in the order of MLX's gather_mv"};
 }

@@ -19,12 +19,20 @@ struct R4Case {
     int experts = 1;
 };
 
+// How a kernel for several rows of x adds on CUDA: enum r4_gemm_way, and of K's splits how many and
+// enum gemm_reduction.
+struct R4GemmOrder {
+    int way = 0, nsplits = 1, reduction = 0;
+
+    bool operator==(const R4GemmOrder &) const = default;
+};
+
 struct R4Path {
     std::string kernel; // "cpu", "matvec", "gemm", "gather", "rebuild"; on Metal "wide" too
     std::string reason;
     // Rebuilding is all there is for such a product, and no failure.
     bool is_planned = true;
-    int nsplits = 1; // of K, of "gemm" on CUDA
+    R4GemmOrder order = {}; // of "gemm" on CUDA
 };
 
 BINADE_API R4Path r4_matmul_path(const R4Case &c);

@@ -8,6 +8,8 @@
 #include <cstdint>
 
 #include "cuda/r4_gpu_layout.h"
+#include "cuda/r4_ptx.cuh"
+#include "launch_kernel.cuh"
 
 template <int N> struct alignas(2 * N) bf16_vector { uint16_t v[N]; };
 
@@ -30,9 +32,7 @@ static __device__ __forceinline__ void multiply_row_bf16(const uint16_t *w, cons
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(~0u, sum, apart);
-    if (lane == 0)
-        asm("{ .reg .b16 r; cvt.rn.bf16.f32 r, %1; st.global.b16 [%0], r; }" ::"l"(y), "f"(sum)
-            : "memory");
+    if (lane == 0) *y = r4_round_bf16(sum);
 }
 
 template <int N>
@@ -56,20 +56,23 @@ __global__ void gather_bf16(const uint16_t *w, const uint16_t *x, const uint32_t
 
 static inline void run_gather_bf16(const uint16_t *w, const uint16_t *x, const uint32_t *lhs,
                                    const uint32_t *rhs, unsigned n, uint16_t *y, unsigned nrows,
-                                   unsigned ncols, cudaStream_t stream) {
+                                   unsigned ncols, cudaStream_t s) {
     dim3 grid((nrows + 7) / 8, n), block(32, 8);
-    auto kernel = r4_per_lane(ncols) == 4   ? gather_bf16<4>
-                  : r4_per_lane(ncols) == 2 ? gather_bf16<2>
-                                            : gather_bf16<1>;
-    kernel<<<grid, block, 0, stream>>>(w, x, lhs, rhs, y, nrows, ncols);
+    unsigned per_lane = r4_per_lane(ncols);
+    if (per_lane == 4)
+        launch_kernel<gather_bf16<4>>(grid, block, s, w, x, lhs, rhs, y, nrows, ncols);
+    if (per_lane == 2)
+        launch_kernel<gather_bf16<2>>(grid, block, s, w, x, lhs, rhs, y, nrows, ncols);
+    if (per_lane == 1)
+        launch_kernel<gather_bf16<1>>(grid, block, s, w, x, lhs, rhs, y, nrows, ncols);
 }
 
 static inline void run_gemv_bf16(const uint16_t *w, const uint16_t *x, uint16_t *y, unsigned nrows,
-                                 unsigned ncols, unsigned per_lane, cudaStream_t stream) {
+                                 unsigned ncols, unsigned per_lane, cudaStream_t s) {
     dim3 grid((nrows + 7) / 8), block(32, 8);
-    if (per_lane == 4) gemv_bf16<4><<<grid, block, 0, stream>>>(w, x, y, nrows, ncols);
-    if (per_lane == 2) gemv_bf16<2><<<grid, block, 0, stream>>>(w, x, y, nrows, ncols);
-    if (per_lane == 1) gemv_bf16<1><<<grid, block, 0, stream>>>(w, x, y, nrows, ncols);
+    if (per_lane == 4) launch_kernel<gemv_bf16<4>>(grid, block, s, w, x, y, nrows, ncols);
+    if (per_lane == 2) launch_kernel<gemv_bf16<2>>(grid, block, s, w, x, y, nrows, ncols);
+    if (per_lane == 1) launch_kernel<gemv_bf16<1>>(grid, block, s, w, x, y, nrows, ncols);
 }
 
 #endif

@@ -3,7 +3,7 @@
  * one in a launch, indices out of range, grids that split items. A gather in another order must
  * differ.
  *
- *   test_cuda_gather [few|large]
+ *   test_cuda_gather [least|few|large]
  */
 #include "gather_items.cuh"
 
@@ -26,7 +26,8 @@ static void check_parts(const std::vector<part> &parts, const operands &o, unsig
 }
 
 /* Experts of block_nrows rows; another weight of 7. */
-static void check_gather(unsigned nexperts, unsigned block_nrows, unsigned ncols, kind of) {
+static void check_gather(unsigned nexperts, unsigned block_nrows, unsigned ncols, kind of,
+                         run_length length) {
     sample s = new_sample(nexperts * block_nrows, ncols, of);
     sample other = new_sample(nexperts * 7, ncols, MODEL);
     unsigned half = (block_nrows + 1) / 2;
@@ -36,6 +37,7 @@ static void check_gather(unsigned nexperts, unsigned block_nrows, unsigned ncols
     for (int p = 0; p < NPATTERNS; p++)
         for (unsigned n : {1u, 8u, 33u}) {
             if (n == 33 && block_nrows * ncols > 40000) continue;
+            if (n == 33 && length == LEAST && (ncols != 704 || p % 3)) continue;
             operands o = new_operands(n, 1 + n / 3, nexperts, ncols, of, (pattern)p);
             check_parts({whole}, o, 0, pattern_names[p]);
             check_parts({first, second}, o, 0, pattern_names[p]);
@@ -64,13 +66,13 @@ int main(int argc, char **argv) {
         for (unsigned block_nrows : {1u, 5u, 40u})
             for (int of = 0; of < NKINDS; of++)
                 if (ncols <= 4096 && is_taken(length, 5 * block_nrows, ncols, of) &&
-                    (length != FEW || block_nrows == 5) && (block_nrows < 40 || of < 3))
-                    check_gather(5, block_nrows, ncols, (kind)of);
+                    (length > FEW || block_nrows == 5) && (block_nrows < 40 || of < 3))
+                    check_gather(5, block_nrows, ncols, (kind)of, length);
     for (unsigned ncols : {520u, 704u, 2816u})
         check_other_order(ncols);
     if (length == LARGE) {
-        check_gather(16, 1408, 2816, MODEL);
-        check_gather(16, 2816, 704, CANCELLING);
+        check_gather(16, 1408, 2816, MODEL, length);
+        check_gather(16, 2816, 704, CANCELLING, length);
     }
     return end_checks();
 }

@@ -1,7 +1,7 @@
 /* test_cuda_load.cu - R4 made on the GPU, from codes of either format and from BF16, is that of the
  * plain C definition, byte for byte; damaged streams are told; exponents are counted.
  *
- *   test_cuda_load [few|large]
+ *   test_cuda_load [least|few|large]
  */
 #include "coded_streams.h"
 #include "gpu_check.cuh"

@@ -1,7 +1,7 @@
 /* test_cuda_rows.cu - BF16 comes back bit for bit: whole weights, some rows of every block, and
  * rows by their numbers, of each kind that an array of indices may have.
  *
- *   test_cuda_rows [few|large]
+ *   test_cuda_rows [least|few|large]
  */
 #include <limits>
 
