@@ -233,8 +233,9 @@ CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts) {
     if (!has_tensor_cores()) return {false, {}, "this GPU has no tensor cores for BF16"};
     if (tf32 && std::atoi(tf32) == 0)
         return {false, {}, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
-    if (!asked || std::string(asked) != "in-order")
-        return {false, {}, "not compared yet with CUTLASS, by which MLX multiplies sorted experts"};
+    if (!has_wgmma() && !(asked && *asked))
+        return {
+            false, {}, "compared with MLX's CUTLASS on Hopper only: BINADE_GEMM_ROW turns it on"};
     order.way = has_wgmma() ? R4_GEMM_WGMMA : R4_GEMM_MMA;
     if (!find_kernel(experts_of(1, n, k, nexperts, 1, order), gpu_stream()))
         return {false, {}, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
