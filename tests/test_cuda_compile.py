@@ -143,3 +143,13 @@ if sys.platform == "linux":  # NVIDIA has no compiler for macOS
         status, log, _ = compile_device_code("sm_90a", b"__global__ void k() { nowhere(); }")
         assert status != 0
         assert "nowhere" in log
+
+
+def test_what_kernels_include_is_in_the_library():
+    """As cmake/mlx.cmake embeds it: all of src/cuda that nvcc alone takes, and headers by name."""
+    embedded = (ROOT / "cmake/mlx.cmake").read_text()
+    entries = [f for f in (ROOT / "src/cuda").glob("*.cu*") if not f.name.startswith("r4_launch")]
+    names = {n for f in entries for n in re.findall(r'#include "(cuda/[^"]+\.h)"', f.read_text())}
+    assert names
+    for name in names:
+        assert f"src/{name}" in embedded, f"{name} is not embedded"

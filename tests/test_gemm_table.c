@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define HERE "tests/cuda/test_cuda_gemm.cu"
+#define HERE "tests/cuda/test_cuda_gemm_lt.cu"
 #define ELSEWHERE "published, not run here"
 
 static const struct {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEASURED "tests/cuda/test_cuda_gemm.cu"
+#define MEASURED "tests/cuda/test_cuda_gemm_lt.cu"
 #define PUBLISHED "published, not run here"
 #define ASSUMED "none: assumed because of BINADE_GEMM_ROW"
 

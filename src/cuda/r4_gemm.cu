@@ -18,23 +18,13 @@
 #define R4_GEMM_CLUSTER
 #endif
 
-#if R4_NSPLITS == 0
-#define R4_GEMM_INDICES const unsigned *indices,
+#define R4_HAS_EXPERTS (R4_NSPLITS == 0)
+#if R4_HAS_EXPERTS
 #define R4_GEMM_NUMBER int nexperts,
-#define R4_PART_ROWS(I) , int row0_##I, int nrows##I, int block_nrows##I, int base##I
-#define R4_PART(I)                                                                                 \
-    {slices##I,          rows##I,                                                                  \
-     escapes##I,         y##I,                                                                     \
-     (unsigned)row0_##I, (unsigned)nrows##I,                                                       \
-     (unsigned)base##I,  (unsigned)block_nrows##I},
 #else
-#define R4_GEMM_INDICES
 #define R4_GEMM_NUMBER int split_ncols,
-#define R4_PART_ROWS(I) , int row0_##I, int nrows##I, int base##I
-#define R4_PART(I)                                                                                 \
-    {slices##I,          rows##I,           escapes##I, y##I, (unsigned)row0_##I,                  \
-     (unsigned)nrows##I, (unsigned)base##I, 0},
 #endif
+#include "cuda/r4_gemm_arguments.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * R4_GEMM_NWARPS(R4_NX), 1) R4_GEMM_CLUSTER
     R4_GEMM_NAME(R4_NX, R4_PER_LANE, R4_NSPLITS,
@@ -47,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(32 * R4_GEMM_NWARPS(R4_NX), 1) R4_G
     const unsigned shared = (unsigned)__cvta_generic_to_shared(r4_shared);
     const r4_gemm_shape shape = {height, x_nrows, nslots};
     const r4_part parts[] = {R4_EACH(R4_PART)};
-#if R4_NSPLITS == 0
+#if R4_HAS_EXPERTS
     const r4_expert_items<R4_NPARTS, R4_NX> items(parts, (unsigned)height, (unsigned)nexperts,
                                                   (unsigned *)(r4_shared + R4_BARRIERS_NBYTES));
     items.find_starts(indices, (unsigned)nx);
@@ -64,7 +54,9 @@ extern "C" __global__ void __launch_bounds__(32 * R4_GEMM_NWARPS(R4_NX), 1) R4_G
 #undef R4_GEMM_NAME
 #undef R4_GEMM_JOIN
 #undef R4_GEMM_CLUSTER
+#undef R4_HAS_EXPERTS
 #undef R4_GEMM_INDICES
 #undef R4_GEMM_NUMBER
 #undef R4_PART_ROWS
 #undef R4_PART
+#undef R4_PART_BLOCK

@@ -15,14 +15,16 @@
 #include "cuda/r4_gemm_decode.cuh"
 #include "cuda/r4_gemm_sums.cuh"
 
-/* Registers of a thread, of the 64 Ki that a block has: those that decode take what the others give
- * of an equal share. */
+/* Registers of a thread: an equal share at first, of which those that decode take what the others
+ * give. */
 template <int NX> struct r4_gemm_registers {
+    static constexpr int nwarps = R4_GEMM_NWARPS(NX), share = 65536 / (32 * nwarps) / 8 * 8;
     static constexpr int copier = 32, multiplier = NX == 64 ? 104 : 88,
                          decoder = NX == 64 ? 184 : 136;
-    static_assert(32 * (R4_NCOPIERS * copier + NX / 16 * multiplier + R4_NDECODERS * decoder) <=
-                      65536,
-                  "there are no more");
+    static_assert(copier <= share && multiplier <= share &&
+                      R4_NCOPIERS * copier + NX / 16 * multiplier + R4_NDECODERS * decoder <=
+                          nwarps * share,
+                  "nobody would give them");
 };
 
 /* Columns from column0 to column1. shared: 1,024-byte aligned, barriers and then, slots_at bytes

@@ -37,7 +37,9 @@ struct r4_gemm_kernel {
 };
 
 /* 0, and nothing is written, for what no kernel multiplies: an odd number of rows, or fewer than
- * 16; columns that are no whole units of 64; by wgmma a split without columns. */
+ * 16; columns that are no whole units of 64, or more than 2^24 - 256; more rows of x, experts or
+ * splits by wgmma than above; splits by other ways but R4_GEMM_MMA_SPLITS; by wgmma a split without
+ * columns. */
 int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *product,
                  struct r4_gemm_kernel *kernel, struct r4_grid *grid);
 

@@ -111,9 +111,9 @@ template <int P, int NX> struct r4_expert_items : r4_gemm_parts<P> {
     /* By all threads of the block. */
     __device__ void find_starts(const unsigned *indices, unsigned n) const {
         for (unsigned i = threadIdx.x; i <= n; i += blockDim.x) {
-            unsigned before = i > 0 ? min(indices[i - 1] + 1, nexperts) : 0;
+            unsigned before = i > 0 ? min(indices[i - 1], nexperts) + 1 : 0;
             unsigned here = i < n ? min(indices[i], nexperts) : nexperts;
-            for (unsigned e = before; e <= here; e++)
+            for (unsigned e = before; e <= here; e++) /* none behind the first out of range */
                 starts[e] = i;
         }
         __syncthreads();

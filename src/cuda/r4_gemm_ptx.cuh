@@ -116,6 +116,13 @@ template <int N> static __device__ __forceinline__ void r4_wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+/* Nothing reads these sums before the wait that comes first. */
+template <unsigned N> static __device__ __forceinline__ void r4_settle(float *c) {
+#pragma unroll
+    for (unsigned i = 0; i < N; i++)
+        asm volatile("" : "+f"(c[i]));
+}
+
 /* Eight sums: their numbers in the text, and what these stand for. */
 #define R4_C8(I)                                                                                   \
     "+f"(c[I]), "+f"(c[I + 1]), "+f"(c[I + 2]), "+f"(c[I + 3]), "+f"(c[I + 4]), "+f"(c[I + 5]),    \

@@ -11,7 +11,6 @@ enum {
     R4_NCOPIERS = 4,           /* warps that copy */
     R4_HEIGHT_STEP = 16,       /* heights are whole such: wgmma takes 8, a decoder pairs of rows */
     R4_BARRIERS_NBYTES = 1024, /* slots are aligned so */
-    R4_NSLOTS_MOST = R4_BARRIERS_NBYTES / 16,
     R4_STARTS_NBYTES = 5 * 1024, /* where 1,024 experts begin, and the last one ends */
 };
 

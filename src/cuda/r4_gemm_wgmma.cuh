@@ -37,6 +37,7 @@ struct r4_gemm_wgmma : r4_gemm_sums<NX, R4_WGMMA_HEIGHT_MOST(NX) / 2, Items> {
             at.release(lane);
             slots.advance(at);
         }
+        r4_settle<nsums_most>(c);
     }
 
     /* The steps of a unit, of tiles of HEIGHT or more. No branch comes between

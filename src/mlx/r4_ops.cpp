@@ -130,7 +130,8 @@ void check_gather(const mx::array &x, const R4Weight &w, const std::optional<mx:
     if (lhs) check_integers("r4_gather_mm", *lhs);
 }
 
-// Whether a kernel takes several weights: on NVIDIA GPUs those for one row of x.
+// Whether a kernel takes several weights: on NVIDIA GPUs those for one row of x. Sorted experts are
+// looked at apart.
 bool takes_several(const R4Path &path, const R4Weight &w) {
     if (w.layout == R4Layout::cuda) return path.kernel == "matvec" || path.kernel == "gather";
     return path.kernel != "cpu" && path.kernel != "rebuild";

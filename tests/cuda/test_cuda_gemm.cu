@@ -84,19 +84,22 @@ static uint16_t *cut_out(const sample &s, unsigned row0, unsigned nrows, unsigne
     return to_device(rows);
 }
 
-/* One part, the last nrows of each block, and two, the first as well. */
+/* One part, the last nrows of each block, and two, the first as well. Rows of x whose index is out
+ * of range have no product. */
 static void check_experts(unsigned nexperts, unsigned nrows, unsigned ncols, kind of,
                           std::vector<uint32_t> indices) {
     const unsigned nx = (unsigned)indices.size(), row0 = 64, block_nrows = nrows + row0;
-    const size_t n = (size_t)nx * nrows;
+    const std::vector<uint32_t> beyond = {nexperts, nexperts, ~0u};
+    const size_t n = (size_t)nx * nrows, nbeyond = beyond.size() * nrows;
     sample s = new_sample(nexperts * block_nrows, ncols, of);
-    uint16_t *x = to_device(draw_x(nx, ncols, of));
+    uint16_t *x = to_device(draw_x(nx + (unsigned)beyond.size(), ncols, of));
     std::sort(indices.begin(), indices.end());
+    indices.insert(indices.end(), beyond.begin(), beyond.end());
     uint32_t *on_device = to_device(indices);
     std::vector<uint16_t> expected[2];
     r4_view views[2];
     for (unsigned i = 0; i < 2; i++) {
-        views[i] = {s.r4, i == 0 ? row0 : 0, nrows, block_nrows, new_device<uint16_t>(n)};
+        views[i] = {s.r4, i == 0 ? row0 : 0, nrows, block_nrows, new_device<uint16_t>(n + nbeyond)};
         uint16_t *w = cut_out(s, views[i].row0, nrows, block_nrows);
         run_gemm_steps(w, x, on_device, views[i].y, nrows, nx, ncols, ncols);
         must(cudaDeviceSynchronize(), "gemm_steps");
@@ -118,6 +121,13 @@ static void check_experts(unsigned nexperts, unsigned nrows, unsigned ncols, kin
                          .c_str(),
                      s.name);
         }
+    must(cudaMemset(views[0].y, 0xa5, (n + nbeyond) * 2), "memset");
+    must(r4_gpu_gemm_experts(views, 1, x, on_device, nx + (unsigned)beyond.size(), nexperts, 0,
+                             R4_GEMM_WGMMA),
+         "experts");
+    must(cudaDeviceSynchronize(), "experts");
+    expected[0].insert(expected[0].end(), nbeyond, 0xa5a5);
+    same(to_host(views[0].y, n + nbeyond), expected[0], "indices out of range", s.name);
     cudaFree(x), cudaFree(on_device), cudaFree(views[0].y), cudaFree(views[1].y);
     free_sample(s);
 }
