@@ -14,6 +14,7 @@ from sources import BUILD, Body
 
 HERE = pathlib.Path(__file__).resolve().parent
 EMULATOR = HERE / "emulator"
+FIBERS = HERE.parent / "emulator"
 CLANG = os.environ.get("METAL_CLANG", "clang++")
 
 CPU = ["-mavx2", "-mfma", "-mf16c"] if platform.machine() == "x86_64" else []
@@ -75,7 +76,8 @@ def made_from(*parts):
 
 
 def emulator_text():
-    files = sorted(p for p in EMULATOR.rglob("*") if p.is_file())
+    folders = (EMULATOR, FIBERS)
+    files = [p for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()]
     files += [HERE / "prepass.py", HERE / "counting.py"]
     return "".join(p.read_text() for p in files)
 
@@ -86,9 +88,9 @@ def build_runtime():
     library = BUILD / f"runtime-{name}.so"
     if not library.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
-        sources = sorted(EMULATOR.glob("*.cpp"))
+        sources = sorted([*EMULATOR.glob("*.cpp"), *FIBERS.glob("*.cpp")])
         scratch = library.with_suffix(f".{os.getpid()}")
-        flags = [*COMMON, "-std=c++20", "-ffp-contract=off", "-shared"]
+        flags = [*COMMON, "-std=c++20", "-ffp-contract=off", "-shared", f"-I{FIBERS}"]
         run(CLANG, *flags, *(SANITIZERS if SANITIZED else []), *sources, "-o", scratch)
         scratch.rename(library)
     return library
