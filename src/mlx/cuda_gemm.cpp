@@ -205,6 +205,9 @@ static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
     if (!gemm_row_is_allowed(row))
         return {false, {}, std::string(row->proof) + ": BINADE_GEMM_ROW=published turns it on"};
     auto order = order_of(*row, plan);
+    const char *asked = std::getenv("BINADE_GEMM_ROW");
+    if (has_wgmma() && order.nsplits > R4_GEMM_NSPLITS_MOST && !(asked && *asked))
+        return {false, {}, "more splits of K than were compared with cublasLt's: " + describe(plan)};
     if (!find_kernel(product_of(m, n, k, order), gpu_stream()))
         return {false, {}, "no kernel has this shape: " + describe(plan)};
     return {true, order, "in cublasLt's order: " + describe(plan)};
