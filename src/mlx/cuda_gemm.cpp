@@ -207,7 +207,8 @@ static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
     auto order = order_of(*row, plan);
     const char *asked = std::getenv("BINADE_GEMM_ROW");
     if (has_wgmma() && order.nsplits > R4_GEMM_NSPLITS_MOST && !(asked && *asked))
-        return {false, {}, "more splits of K than were compared with cublasLt's: " + describe(plan)};
+        return {
+            false, {}, "more splits of K than were compared with cublasLt's: " + describe(plan)};
     if (!find_kernel(product_of(m, n, k, order), gpu_stream()))
         return {false, {}, "no kernel has this shape: " + describe(plan)};
     return {true, order, "in cublasLt's order: " + describe(plan)};
