@@ -3,7 +3,9 @@
     python tests/cuda/emulator/compiling.py tests/cuda/test_cuda_matvec.cu   # prints the program
     python tests/cuda/emulator/compiling.py --gemm tests/cuda/test_cuda_gemm.cu
 
-Objects are kept below build/cuda-emulated, each by what it was made from.
+Objects are kept below build/cuda-emulated, each by what it was made from. A program runs as on a
+GPU, in the order that EMULATED_ORDER names (emulator.h). METAL_CLANG in the environment names
+another clang++, as for tests/metal.
 """
 
 import argparse

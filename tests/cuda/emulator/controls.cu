@@ -14,8 +14,7 @@ static bool makes(const char *what) {
     return !strcmp(mistake, what);
 }
 
-/* ---- Threads of a block: an array in reverse ---------------------------------------------------
- */
+/* ---- Threads of a block: an array in reverse ------------------------------------------------ */
 
 enum { NREVERSED = 64 };
 
@@ -37,8 +36,7 @@ static void check_reverse() {
     same(to_host(to, NREVERSED), expected, "reversed", "block");
 }
 
-/* ---- Lanes of a warp: sums that depend on their order ------------------------------------------
- */
+/* ---- Lanes of a warp: sums that depend on their order --------------------------------------- */
 
 __global__ void add_lanes(const float *in, float *out) {
     __shared__ float held[32];
@@ -65,8 +63,7 @@ static void check_lanes() {
     same(to_host(to, 32), std::vector<float>(32, sums[0]), "sums", "warp");
 }
 
-/* ---- Copies that run ahead ---------------------------------------------------------------------
- */
+/* ---- Copies that run ahead ------------------------------------------------------------------ */
 
 __global__ void copy_pieces(const uint4 *in, uint4 *out, unsigned npieces) {
     extern __shared__ __align__(16) float xs[];
@@ -101,8 +98,7 @@ static void check_copies() {
     same(to_host(to, in.size()), in, "copies", "pieces");
 }
 
-/* ---- Copies that a barrier counts: two warps copy halves of pieces, a third reads --------------
- */
+/* ---- Copies that a barrier counts: two warps copy halves of pieces, a third reads ----------- */
 
 __global__ void copy_counted(const uint4 *in, uint4 *out, unsigned npieces) {
     extern __shared__ __align__(16) float xs[];
@@ -150,8 +146,7 @@ static void check_counted() {
     same(to_host(to, in.size()), in, "counted copies", "pieces");
 }
 
-/* ---- wgmma: one warp writes or copies operands, four multiply ----------------------------------
- */
+/* ---- wgmma: one warp writes or copies operands, four multiply ------------------------------- */
 
 enum {
     N = 24,
@@ -232,8 +227,7 @@ template <bool COPIES> static void check_products() {
     same(to_host(to, 64 * N), expected, "products", "wgmma");
 }
 
-/* ---- mma.sync, of matrices by ldmatrix ---------------------------------------------------------
- */
+/* ---- mma.sync, of matrices by ldmatrix ------------------------------------------------------ */
 
 __global__ void multiply_warp(const uint16_t *w, const uint16_t *x, float *y) {
     extern __shared__ __align__(1024) unsigned char r4_shared[];
@@ -265,8 +259,7 @@ static void check_warp() {
     same(to_host(to, 16 * 8), expected, "products", "mma");
 }
 
-/* ---- Blocks of a cluster -----------------------------------------------------------------------
- */
+/* ---- Blocks of a cluster -------------------------------------------------------------------- */
 
 __global__ void exchange(float *out) {
     extern __shared__ __align__(1024) unsigned char r4_shared[];

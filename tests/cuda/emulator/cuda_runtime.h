@@ -11,8 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-/* ---- Words ------------------------------------------------------------------------------------
- */
+/* ---- Words ---------------------------------------------------------------------------------- */
 
 #define __host__
 #define __device__
@@ -46,8 +45,7 @@ static inline uint2 make_uint2(unsigned x, unsigned y) {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-/* ---- Functions of a thread --------------------------------------------------------------------
- */
+/* ---- Functions of a thread ------------------------------------------------------------------ */
 
 namespace emulator {
 
@@ -205,8 +203,7 @@ inline constexpr kernel entry = {KERNEL_MAGIC, NCLUSTER, name<KERNEL>(), run<KER
 #define R4_ENTRY(KERNEL) ((const void *)&emulator::entry<KERNEL, 1>)
 #define R4_CLUSTER_ENTRY(KERNEL, NBLOCKS) ((const void *)&emulator::entry<KERNEL, NBLOCKS>)
 
-/* ---- Runtime ----------------------------------------------------------------------------------
- */
+/* ---- Runtime -------------------------------------------------------------------------------- */
 
 enum cudaError_t {
     cudaSuccess = 0,

@@ -8,15 +8,19 @@
  * - EMULATED_ORDER in the environment tells in which order warps run: "up", "down", or a number
  *   from which a random order is drawn.
  * - Shared memory begins as 0xff bytes, NaN. So does what a copy will write, until the wait that
- *   guarantees it.
+ *   guarantees it. Copies that a barrier counts land when somebody waits there; in the order
+ *   "down", at once.
  * - wgmma reads and writes at the wait that guarantees it; in the order "down", at once. What it
- *   reads must have been published, by the thread that wrote it, or, if a barrier waited for the
+ *   reads must have been published, by the thread that wrote it, or, if a barrier counted the
  *   copy, by the thread that reads.
  * - Shared memory has a block's own bytes, and shared addresses are checked. Global memory has the
  *   bytes that were asked for: AddressSanitizer sees what is outside.
  *
  * What can only be a mistake ends the program with a sentence: no thread can go on, a shuffle reads
- * a lane that is not there, an address that is outside or not aligned, a barrier that is none.
+ * a lane that is not there, an address that is outside or not aligned, a barrier that is none, a
+ * wait for a phase that has not begun, which parity cannot tell from one that is over (a thread
+ * waits for a phase of a barrier once), a block that ends before its copies: they may write later,
+ * over whatever is there by then.
  *
  * Not emulated: time; caches and the order in which other threads see writes, as threads change
  * places only where they wait; races between such places; streams, which are ignored; everything

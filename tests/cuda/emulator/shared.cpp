@@ -73,8 +73,7 @@ unsigned char *shared_of_block(unsigned address, unsigned nbytes, unsigned rank)
     return bytes_of(now.blocks[rank], address, nbytes);
 }
 
-/* ---- Publishing -------------------------------------------------------------------------------
- */
+/* ---- Publishing ----------------------------------------------------------------------------- */
 
 void mark_written(unsigned address) {
     thread &me = *now.me;
@@ -107,8 +106,7 @@ const unsigned char *read_published(unsigned address) {
     return bytes;
 }
 
-/* ---- Copies -----------------------------------------------------------------------------------
- */
+/* ---- Copies --------------------------------------------------------------------------------- */
 
 void copy_later(unsigned to, const uint4 &bytes) {
     memset(shared_at(to, 16), 0xff, 16);
@@ -135,8 +133,7 @@ static void land(block &owner, const copy &c) {
     owner.landed[chunk] = ++owner.nlanded;
 }
 
-/* ---- Barriers ---------------------------------------------------------------------------------
- */
+/* ---- Barriers ------------------------------------------------------------------------------- */
 
 enum { BARRIER_MAGIC = 0xba55 };
 
@@ -156,7 +153,7 @@ void init_barrier(unsigned address, unsigned count) {
     if (count == 0 || count > 0xffff) fail("a barrier for %u", count);
     barrier made = {BARRIER_MAGIC, 0, (uint16_t)count, (uint16_t)count};
     memcpy(shared_at(address, sizeof made), &made, sizeof made);
-    for (thread &t : now.here->threads)
+    for (thread &t : now.here->threads) /* what they forget of other barriers only hides mistakes */
         t.expected.clear();
 }
 
@@ -207,8 +204,8 @@ bool barrier_is_over(const block &b, unsigned address, unsigned parity) {
     return (read_barrier(b, address).nphases & 1) != parity;
 }
 
-/* Parity tells a phase only from the one before. No thread waits twice for a phase, so it is known
- * which one a parity is meant for, or that it is a later one. */
+/* Parity tells a phase only from the one before. As no thread waits twice for a phase, the first of
+ * this parity behind the last one is meant, or a later one. */
 static void expect_phase(unsigned address, unsigned parity) {
     std::vector<expectation> &all = now.me->expected;
     auto is_of = [=](const expectation &e) { return e.barrier == address; };

@@ -39,8 +39,7 @@ void fail(const char *format, ...) {
     _exit(3);
 }
 
-/* ---- Orders -----------------------------------------------------------------------------------
- */
+/* ---- Orders --------------------------------------------------------------------------------- */
 
 enum order { UP, DOWN, RANDOM };
 
@@ -76,8 +75,7 @@ void put_in_order(std::vector<unsigned> &numbers) {
         std::swap(numbers[i - 1], numbers[draw_below(i)]);
 }
 
-/* ---- Meetings ---------------------------------------------------------------------------------
- */
+/* ---- Meetings ------------------------------------------------------------------------------- */
 
 unsigned lane_of_thread() {
     return now.here->number_of(*now.me) % 32;
@@ -191,8 +189,7 @@ unsigned cluster_rank() {
     return now.here->rank;
 }
 
-/* ---- Running ----------------------------------------------------------------------------------
- */
+/* ---- Running -------------------------------------------------------------------------------- */
 
 /* The frame of this loop is never left: sanitizers have nothing to remember of it. */
 __attribute__((no_sanitize("address"))) static void run_threads() {
@@ -285,7 +282,7 @@ static void begin_block(block &b, uint3 first, unsigned rank, unsigned nthreads)
                               i / blockDim.x / blockDim.y};
 }
 
-/* A copy that nobody has waited for may write later, over whatever is there by then. */
+/* A kernel that is right has waited for all that it asked for. */
 static void end_block(const block &b) {
     blockIdx = b.index;
     if (!b.arrivals.empty())

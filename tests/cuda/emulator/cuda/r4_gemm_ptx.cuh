@@ -116,7 +116,7 @@ static inline void r4_load_matrix4(unsigned r[4], unsigned address) {
 template <int N> static inline void r4_take_registers() {}
 template <int N> static inline void r4_give_registers() {}
 
-/* ---- Clusters -------------------------------------------------------------------------------- */
+/* ---- Clusters ------------------------------------------------------------------------------- */
 
 static inline unsigned r4_cluster_rank() {
     return emulator::cluster_rank();
