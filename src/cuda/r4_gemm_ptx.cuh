@@ -63,12 +63,7 @@ template <int N> static __device__ __forceinline__ void r4_take_registers() {
 #endif
 }
 
-/* ---- Copies ---------------------------------------------------------------------------------- */
-
-template <int AT> static __device__ __forceinline__ void r4_copy16(unsigned to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0 + %2], [%1], 16;" ::"r"(to), "l"(from), "n"(AT)
-                 : "memory");
-}
+/* ---- Shared memory --------------------------------------------------------------------------- */
 
 template <int AT>
 static __device__ __forceinline__ void r4_put_shared8(unsigned to, unsigned a, unsigned b) {

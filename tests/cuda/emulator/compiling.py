@@ -23,12 +23,12 @@ BUILD = ROOT / "build" / "cuda-emulated"
 CLANG = os.environ.get("METAL_CLANG", "clang++")
 
 SANITIZERS = [
+    "-g1",  # lines, for what they say
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
     "-fno-sanitize=pointer-overflow",  # null pointers that step on and are not used
 ]
 FLAGS = [
-    "-g1",
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-strict-aliasing",

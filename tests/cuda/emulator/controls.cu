@@ -70,7 +70,7 @@ __global__ void copy_pieces(const uint4 *in, uint4 *out, unsigned npieces) {
     const unsigned mine = (unsigned)__cvta_generic_to_shared(xs) + 32 * threadIdx.x;
     auto ask = [&](unsigned piece) {
         unsigned to = mine + piece % 2 * 16 + makes("align") * 4 + makes("outside") * 1024;
-        if (piece < npieces) r4_copy16<0>(to, in + piece * 32 + threadIdx.x);
+        r4_copy_if<0>((int)piece, (int)npieces, to, in + piece * 32 + threadIdx.x);
         r4_commit_copies();
     };
     ask(0);
@@ -106,7 +106,7 @@ __global__ void copy_counted(const uint4 *in, uint4 *out, unsigned npieces) {
     const unsigned full = (unsigned)__cvta_generic_to_shared(xs), empty = full + 8;
     const unsigned at = full + 16 + 16 * lane;
     auto copy_half = [&](unsigned piece, unsigned half) {
-        r4_copy16<0>(at + 512 * half, in + 64 * piece + 32 * half + lane);
+        r4_copy_if<0>(0, 1, at + 512 * half, in + 64 * piece + 32 * half + lane);
     };
     if (threadIdx.x == 0) {
         r4_init_barrier(full, makes("turns") ? 32 : 64);
@@ -164,7 +164,8 @@ static __device__ void put_rows(unsigned to, const uint16_t *from, unsigned nrow
 
 static __device__ void copy_rows(unsigned to, const uint16_t *from, unsigned nrows) {
     for (unsigned i = threadIdx.x % 32; i < nrows * NCOLS / 8; i += 32)
-        r4_copy16<0>(to + i / 8 * 128 + 16 * (i % 8 ^ i / 8 % 8), from + 8 * i);
+        r4_copy_if<0>(0, 1, to + i / 8 * 128 + 16 * (i % 8 ^ i / 8 % 8),
+                      (const uint4 *)(from + 8 * i));
 }
 
 template <bool COPIES> __global__ void multiply(const uint16_t *w, const uint16_t *x, float *y) {

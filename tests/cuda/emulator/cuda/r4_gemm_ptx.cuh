@@ -30,10 +30,6 @@ static inline void r4_publish() {
     emulator::publish();
 }
 
-template <int AT> static inline void r4_copy16(unsigned to, const void *from) {
-    emulator::copy_later(to + AT, *(const uint4 *)from);
-}
-
 template <int AT> static inline void r4_put_shared8(unsigned to, unsigned a, unsigned b) {
     emulator::put_shared<uint2>(to + AT, {a, b});
 }
