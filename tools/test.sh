@@ -35,6 +35,7 @@ run_tests() {
 setup_tests() { # [NEED]...
     # git: the oracle asks it for a commit to note.
     local needs=(cc g++ cmake make pkg-config openssl xxhash cmocka python nm git clang-fuzz)
+    needs+=(clang++) # emulated CUDA kernels
     if ! is_macos; then needs+=(strace); fi
     if can_emulate_arm; then needs+=(arm64-cc qemu); fi
     if mlx_exists; then needs+=(python-headers); fi
