@@ -50,6 +50,9 @@ const struct gemm_row *gemm_row_at(size_t i);
 const struct gemm_row *gemm_find_row(int major, int minor, const struct gemm_plan *plan, int k,
                                      char message[GPU_MESSAGE_NBYTES]);
 
+/* Whether BINADE_GEMM_ROW is set, and so what has not been run here may be. */
+bool gemm_row_is_asked_for(void);
+
 /* Whether products may be added so: not what was only published, unless BINADE_GEMM_ROW is set. */
 bool gemm_row_is_allowed(const struct gemm_row *row);
 

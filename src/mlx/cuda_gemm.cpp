@@ -205,8 +205,7 @@ static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
     if (!gemm_row_is_allowed(row))
         return {false, {}, std::string(row->proof) + ": BINADE_GEMM_ROW=published turns it on"};
     auto order = order_of(*row, plan);
-    const char *asked = std::getenv("BINADE_GEMM_ROW");
-    if (has_wgmma() && order.nsplits > R4_GEMM_NSPLITS_MOST && !(asked && *asked))
+    if (has_wgmma() && order.nsplits > R4_GEMM_NSPLITS_MOST && !gemm_row_is_asked_for())
         return {
             false, {}, "more splits of K than were compared with cublasLt's: " + describe(plan)};
     if (!find_kernel(product_of(m, n, k, order), gpu_stream()))
@@ -232,12 +231,12 @@ CudaGemmChoice cuda_gemm_choice(int m, int n, int k) {
 }
 
 CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts) {
-    const char *tf32 = std::getenv("MLX_ENABLE_TF32"), *asked = std::getenv("BINADE_GEMM_ROW");
+    const char *tf32 = std::getenv("MLX_ENABLE_TF32");
     R4GemmOrder order;
     if (!has_tensor_cores()) return {false, {}, "this GPU has no tensor cores for BF16"};
     if (tf32 && std::atoi(tf32) == 0)
         return {false, {}, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
-    if (!has_wgmma() && !(asked && *asked))
+    if (!has_wgmma() && !gemm_row_is_asked_for())
         return {
             false, {}, "compared with MLX's CUTLASS on Hopper only: BINADE_GEMM_ROW turns it on"};
     order.way = has_wgmma() ? R4_GEMM_WGMMA : R4_GEMM_MMA;
