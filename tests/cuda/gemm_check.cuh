@@ -13,16 +13,25 @@ static inline std::string text(const char *what, unsigned a, const char *more = 
     return std::string(what) + std::to_string(a) + more + (*more ? std::to_string(b) : "");
 }
 
+/* What multiply(y), which is `what`, writes to n outputs. */
+template <class Multiply>
+static inline std::vector<uint16_t> take_products(size_t n, const char *what, Multiply multiply) {
+    uint16_t *y = new_device<uint16_t>(n);
+    multiply(y);
+    must(cudaDeviceSynchronize(), what);
+    auto products = to_host(y, n);
+    cudaFree(y);
+    return products;
+}
+
 static inline std::vector<uint16_t> multiply_r4(const r4_view &view, const uint16_t *x, unsigned nx,
                                                 unsigned nsplits, unsigned split_ncols,
                                                 const r4_gemm_tile &tile = r4_gemm_tile()) {
-    r4_view v = view;
-    v.y = new_device<uint16_t>((size_t)nx * v.taken);
-    must(r4_gpu_gemm(v, x, nx, nsplits, split_ncols, 0, tile), "gemm");
-    must(cudaDeviceSynchronize(), "gemm");
-    auto products = to_host(v.y, (size_t)nx * v.taken);
-    cudaFree(v.y);
-    return products;
+    return take_products((size_t)nx * view.taken, "gemm", [&](uint16_t *y) {
+        r4_view v = view;
+        v.y = y;
+        must(r4_gpu_gemm(v, x, nx, nsplits, split_ncols, 0, tile), "gemm");
+    });
 }
 
 /* Whether the device has these kernels; says so if it has not. */

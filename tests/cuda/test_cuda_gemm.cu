@@ -14,12 +14,9 @@ static const r4_gemm_tile tiles[] = {{64, 16},  {64, 48},  {64, 64},  {64, 112},
 
 static std::vector<uint16_t> multiply_steps(const sample &s, const uint16_t *x, unsigned nx,
                                             unsigned split_ncols) {
-    uint16_t *y = new_device<uint16_t>((size_t)nx * s.r4.nrows);
-    run_gemm_steps(s.bf16, x, nullptr, y, s.r4.nrows, nx, s.r4.ncols, split_ncols);
-    must(cudaDeviceSynchronize(), "gemm_steps");
-    auto products = to_host(y, (size_t)nx * s.r4.nrows);
-    cudaFree(y);
-    return products;
+    return take_products((size_t)nx * s.r4.nrows, "gemm_steps", [&](uint16_t *y) {
+        run_gemm_steps(s.bf16, x, nullptr, y, s.r4.nrows, nx, s.r4.ncols, split_ncols);
+    });
 }
 
 static void check_plain(unsigned nrows, unsigned ncols, kind of) {

@@ -10,12 +10,9 @@
 static run_length length;
 
 static std::vector<uint16_t> multiply_lt(const sample &s, const uint16_t *x, unsigned nx) {
-    uint16_t *y = new_device<uint16_t>((size_t)nx * s.r4.nrows);
-    lt_product(nx, s.r4.nrows, s.r4.ncols).run(s.bf16, x, y, 0);
-    must(cudaDeviceSynchronize(), "cublasLt");
-    auto products = to_host(y, (size_t)nx * s.r4.nrows);
-    cudaFree(y);
-    return products;
+    return take_products((size_t)nx * s.r4.nrows, "cublasLt", [&](uint16_t *y) {
+        lt_product(nx, s.r4.nrows, s.r4.ncols).run(s.bf16, x, y, 0);
+    });
 }
 
 /* Products whose plan is in the table; the others are counted. */

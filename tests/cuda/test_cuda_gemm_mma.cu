@@ -25,28 +25,23 @@ static const order orders[] = {
 static std::vector<uint16_t> multiply_steps(const sample &s, const uint16_t *x, unsigned nx,
                                             const order &how) {
     const unsigned ncols = s.r4.ncols;
-    uint16_t *y = new_device<uint16_t>((size_t)nx * s.r4.nrows);
-    run_gemm_steps(s.bf16, x, nullptr, y, s.r4.nrows, nx, ncols,
-                   (unsigned)gemm_split_ncols((int)ncols, (int)how.nsplits), how.reduction,
-                   how.has_two_slices);
-    must(cudaDeviceSynchronize(), "gemm_steps");
-    auto products = to_host(y, (size_t)nx * s.r4.nrows);
-    cudaFree(y);
-    return products;
+    return take_products((size_t)nx * s.r4.nrows, "gemm_steps", [&](uint16_t *y) {
+        run_gemm_steps(s.bf16, x, nullptr, y, s.r4.nrows, nx, ncols,
+                       (unsigned)gemm_split_ncols((int)ncols, (int)how.nsplits), how.reduction,
+                       how.has_two_slices);
+    });
 }
 
 static std::vector<uint16_t> multiply(const r4_view &view, const uint16_t *x, unsigned nx,
                                       const order &how, unsigned height) {
-    r4_view v = view;
-    const int split_ncols = gemm_split_ncols((int)v.w.ncols, (int)how.nsplits);
-    v.y = new_device<uint16_t>((size_t)nx * v.taken);
-    must(r4_gpu_gemm_mma(v, x, nx, how.nsplits, (unsigned)split_ncols, how.reduction,
-                         how.has_two_slices, 0, height),
-         "gemm_mma");
-    must(cudaDeviceSynchronize(), "gemm_mma");
-    auto products = to_host(v.y, (size_t)nx * v.taken);
-    cudaFree(v.y);
-    return products;
+    const int split_ncols = gemm_split_ncols((int)view.w.ncols, (int)how.nsplits);
+    return take_products((size_t)nx * view.taken, "gemm_mma", [&](uint16_t *y) {
+        r4_view v = view;
+        v.y = y;
+        must(r4_gpu_gemm_mma(v, x, nx, how.nsplits, (unsigned)split_ncols, how.reduction,
+                             how.has_two_slices, 0, height),
+             "gemm_mma");
+    });
 }
 
 static std::vector<uint16_t> multiply_in_c(const sample &s, const std::vector<uint16_t> &x,

@@ -86,11 +86,16 @@ __global__ void copy_pieces(const uint4 *in, uint4 *out, unsigned npieces) {
     if (makes("end")) ask(0);
 }
 
+static std::vector<uint32_t> draw_words(size_t n) {
+    std::vector<uint32_t> words(n);
+    for (uint32_t &word : words)
+        word = draw();
+    return words;
+}
+
 static void check_copies() {
     const unsigned npieces = 5;
-    std::vector<uint32_t> in(npieces * 32 * 4);
-    for (uint32_t &word : in)
-        word = draw();
+    const std::vector<uint32_t> in = draw_words(npieces * 32 * 4);
     uint32_t *from = to_device(in), *to = new_device<uint32_t>(in.size());
     must(launch_entry(copy_pieces, R4_ENTRY(copy_pieces), 1, 32, 1024, 0, (const uint4 *)from,
                       (uint4 *)to, npieces),
@@ -136,9 +141,7 @@ __global__ void copy_counted(const uint4 *in, uint4 *out, unsigned npieces) {
 
 static void check_counted() {
     const unsigned npieces = 5;
-    std::vector<uint32_t> in(npieces * 64 * 4);
-    for (uint32_t &word : in)
-        word = draw();
+    const std::vector<uint32_t> in = draw_words(npieces * 64 * 4);
     uint32_t *from = to_device(in), *to = new_device<uint32_t>(in.size());
     must(launch_entry(copy_counted, R4_ENTRY(copy_counted), 1, 96, 16 + 1024, 0,
                       (const uint4 *)from, (uint4 *)to, npieces),
