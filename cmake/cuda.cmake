@@ -25,7 +25,8 @@ if(NOT APPLE)
 endif()
 
 foreach(program tests/cuda/test_cuda_matvec tests/cuda/test_cuda_gather tests/cuda/test_cuda_fused
-        tests/cuda/test_cuda_gemm tests/cuda/test_cuda_gemm_lt tests/cuda/test_cuda_gemm_mma tests/cuda/test_cuda_load tests/cuda/test_cuda_rows
+        tests/cuda/test_cuda_gemm tests/cuda/test_cuda_gemm_lt tests/cuda/test_cuda_gemm_mma
+        tests/cuda/test_cuda_load tests/cuda/test_cuda_rows
         bench/bench_cuda bench/bench_cuda_gemm)
     get_filename_component(name ${program} NAME)
     add_executable(${name} ${program}.cu)

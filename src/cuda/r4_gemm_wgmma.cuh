@@ -40,8 +40,8 @@ struct r4_gemm_wgmma : r4_gemm_sums<NX, R4_WGMMA_HEIGHT_MOST(NX) / 2, Items> {
         r4_settle<nsums_most>(c);
     }
 
-    /* The steps of a unit, of tiles of HEIGHT or more. No branch comes between
-     * them: the compiler would have each wait for the one before. */
+    /* The steps of a unit, of tiles of HEIGHT or more. No branch comes between them: the compiler
+     * would have each wait for the one before. */
     template <int HEIGHT = R4_HEIGHT_STEP>
     __device__ void add_unit(float c[nsums_most], unsigned long long a,
                              unsigned long long b) const {
