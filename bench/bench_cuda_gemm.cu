@@ -70,8 +70,11 @@ class product {
 
     /* Whether a kernel multiplies so, and with which shape; tile: as r4_gpu_gemm takes it. */
     bool find(const r4_gemm_tile &tile, r4_gemm_kernel *kernel, r4_grid *grid) const {
-        const r4_gemm_product asked = {nx,      w.ncols,     w.nrows,      1, nsplits, 0,
-                                       tile.nx, tile.height, R4_GEMM_WGMMA};
+        const bool is_asked_for = tile.nx || tile.height;
+        const r4_gemm_product asked = {
+            nx,      w.ncols,     w.nrows,
+            1,       nsplits,     0,
+            tile.nx, tile.height, is_asked_for ? tile.way : r4_gemm_hopper_way(nx)};
         return is_known_ && r4_gemm_grid(&r4_gpu_device(), &asked, kernel, grid);
     }
 
@@ -154,22 +157,25 @@ static void print_tiles(const char *device, gemm_planner *planner, const weights
     const timing bf16 = p.time_bf16();
     printf("%u x %u, %u rows of x, splits of K: %u; %s\nBF16 by cublasLt: %.1f us (%.1f to %.1f). "
            "Packed; * is r4_gemm_grid's choice:\n\n"
-           "   nx height  x  nslots blocks      us   least    most  ratio\n",
+           "         nx height blocks      us   least    most  ratio\n",
            w.nrows, w.ncols, nx, p.nsplits, device, bf16.median, bf16.least, bf16.most);
-    for (unsigned tile_nx : {64u, 128u})
-        for (unsigned height = R4_HEIGHT_STEP; height <= R4_WGMMA_HEIGHT_MOST(tile_nx);
-             height += R4_HEIGHT_STEP) {
-            const r4_gemm_tile tile = {tile_nx, height};
-            if ((nx <= R4_X_NROWS && tile_nx > R4_X_NROWS) || !p.find(tile, &kernel, &grid))
-                continue;
-            const r4_gemm_shape &s = kernel.shape;
-            const timing packed = p.time_packed(tile);
-            bool is_chosen = tile_nx == chosen.nx && s.height == chosen.shape.height;
-            printf("%s %3u %6d %3d %6d %6u %7.1f %7.1f %7.1f %5.2fx\n", is_chosen ? "*" : " ",
-                   tile_nx, s.height, s.x_nrows, s.nslots, grid.nblocks, packed.median,
-                   packed.least, packed.most, bf16.median / packed.median);
-            fflush(stdout);
-        }
+    for (r4_gemm_way way : {R4_GEMM_SKINNY, R4_GEMM_WGMMA})
+        for (unsigned tile_nx = 8; tile_nx <= 128; tile_nx *= 2)
+            for (unsigned height = R4_HEIGHT_STEP; height <= 16 * R4_HEIGHT_STEP;
+                 height += R4_HEIGHT_STEP) {
+                const r4_gemm_tile tile = {tile_nx, height, way};
+                const unsigned least = way == R4_GEMM_SKINNY ? 8 : R4_X_NROWS;
+                if ((tile_nx > least && tile_nx >= 2 * nx) || !p.find(tile, &kernel, &grid))
+                    continue;
+                const timing packed = p.time_packed(tile);
+                bool is_chosen = way == chosen.way && tile_nx == chosen.nx &&
+                                 kernel.shape.height == chosen.shape.height;
+                printf("%s %s %3u %6d %6u %7.1f %7.1f %7.1f %5.2fx\n", is_chosen ? "*" : " ",
+                       way == R4_GEMM_SKINNY ? "skinny" : " wgmma", tile_nx, kernel.shape.height,
+                       grid.nblocks, packed.median, packed.least, packed.most,
+                       bf16.median / packed.median);
+                fflush(stdout);
+            }
 }
 
 /* ---- The program ----------------------------------------------------------------------------- */

@@ -53,6 +53,13 @@ GEMM_KERNELS = [
     (128, 4, 5, 1, 57500),
     (128, 2, 0, 1, 62000),
 ]
+# Few rows of x: as many at most, columns a lane, splits.
+SKINNY_KERNELS = [
+    (8, 4, 1, 37000),
+    (8, 2, 3, 40000),
+    (16, 2, 1, 38000),
+    (32, 4, 5, 44500),
+]
 # By mma.sync: a GPU, columns a lane, order of sums (0: experts), parts. Hopper has them for orders
 # that its own do not keep.
 MMA_KERNELS = [
@@ -73,6 +80,10 @@ def list_builds():
         names = ("R4_NX", "R4_PER_LANE", "R4_NSPLITS", "R4_NPARTS")
         yield "sm_90a", *name_kernel("gemm", names, numbers), most
         yield "sm_80", *name_kernel("gemm", names, numbers), 5000  # empty
+    for *numbers, most in SKINNY_KERNELS:
+        names = ("R4_NX", "R4_PER_LANE", "R4_NSPLITS")
+        yield "sm_90a", *name_kernel("skinny", names, numbers), most
+        yield "sm_80", *name_kernel("skinny", names, numbers), 5000  # empty
     for gpu, *numbers, most in MMA_KERNELS:
         names = ("R4_PER_LANE", "R4_ORDER", "R4_NPARTS")
         yield gpu, *name_kernel("gemm_mma", names, numbers), most

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "cuda/r4_gpu_layout.h"
+#include "cuda/r4_skinny_grid.h"
 
 enum {
     WARP = 32,
@@ -25,9 +26,13 @@ static unsigned height_most(enum r4_gemm_way way, unsigned nx) {
     return R4_MMA_HEIGHT_MOST(way == R4_GEMM_MMA ? 1 : 2);
 }
 
+static int has_clusters(enum r4_gemm_way way) {
+    return way == R4_GEMM_WGMMA || way == R4_GEMM_SKINNY;
+}
+
 /* Blocks for one item: a cluster of as many as there are splits. */
 static unsigned count_blocks(const struct r4_gemm_product *p) {
-    return p->nexperts == 0 && p->way == R4_GEMM_WGMMA ? p->nsplits : 1;
+    return p->nexperts == 0 && has_clusters(p->way) ? p->nsplits : 1;
 }
 
 /* Rows of x that a slot has room for: those that there are, unless a warpgroup, which reads all of
@@ -46,7 +51,7 @@ static int share_out(const struct r4_device *device, const struct r4_gemm_produc
     size_t slot_nbytes = (size_t)(x_nrows + height) * R4_SLICE_NCOLS * 2;
     size_t nslots = used < device->shared_most ? (device->shared_most - used) / slot_nbytes : 0;
     if (nslots > NSLOTS_USEFUL) nslots = NSLOTS_USEFUL;
-    *shape = (struct r4_gemm_shape){(int)height, (int)x_nrows, (int)nslots};
+    *shape = (struct r4_gemm_shape){(int)height, (int)x_nrows, (int)nslots, 0, 0};
     return nslots >= NSLOTS_LEAST;
 }
 
@@ -64,9 +69,7 @@ static size_t count_items(const struct r4_gemm_product *p, unsigned nx, unsigned
     return divide_up(p->taken, height) * p->nparts * divide_up(p->nx, nx);
 }
 
-/* Clusters of n blocks that are on the device at once, of which a part stays idle where they do not
- * fill its groups of multiprocessors: what an H200's driver answers, of 132 multiprocessors. */
-static size_t clusters_at_once(const struct r4_device *device, unsigned n) {
+size_t r4_clusters_at_once(const struct r4_device *device, unsigned n) {
     static const unsigned of_132[R4_GEMM_NSPLITS_MOST + 1] = {0, 132, 66, 39, 30, 22};
     size_t clusters = (size_t)of_132[n] * device->nprocessors / 132;
     return clusters > 0 ? clusters : 1;
@@ -84,7 +87,8 @@ static double cycles(const struct r4_device *device, const struct r4_gemm_produc
         return nx_tiles * p->nexperts * p->nparts * (double)divide_up(p->taken, height) /
                device->nprocessors * item;
     }
-    return (double)divide_up(count_items(p, nx, height), clusters_at_once(device, nblocks)) * item;
+    return (double)divide_up(count_items(p, nx, height), r4_clusters_at_once(device, nblocks)) *
+           item;
 }
 
 /* 0 where there is none. */
@@ -120,7 +124,8 @@ static int have_columns(unsigned ncols, unsigned nsplits) {
 
 static int can_split(const struct r4_gemm_product *p) {
     if (p->nexperts) return p->way == R4_GEMM_WGMMA || p->way == R4_GEMM_MMA;
-    if (p->way == R4_GEMM_WGMMA)
+    if (p->way == R4_GEMM_SKINNY && p->nx > R4_SKINNY_NX_MOST) return 0;
+    if (has_clusters(p->way))
         return p->nsplits > 0 && p->nsplits <= R4_GEMM_NSPLITS_MOST &&
                have_columns(p->ncols, p->nsplits);
     return p->way == R4_GEMM_MMA_SPLITS ? p->nsplits > 0 : p->nsplits == 1;
@@ -136,9 +141,12 @@ int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *p
     if (p->ncols > R4_COLS_MOST - 256) return 0; /* no escape is in a piece like that of none */
     if (p->nparts == 0 || p->nparts > (nexperts ? 2 : 1)) return 0;
     if (nexperts > R4_GEMM_EXPERTS_MOST || (nexperts == 0 && p->nx > R4_GEMM_NX_MOST)) return 0;
-    if (!can_split(p) || !choose(device, p, &nx, &shape)) return 0;
+    if (!can_split(p)) return 0;
+    const int is_skinny = p->way == R4_GEMM_SKINNY;
+    if (!(is_skinny ? r4_skinny_choose : choose)(device, p, &nx, &shape)) return 0;
 
-    const unsigned nthreads = R4_GEMM_NWARPS(nx) * WARP;
+    const unsigned nwarps = is_skinny ? R4_SKINNY_NWARPS(nx, &shape) : R4_GEMM_NWARPS(nx);
+    const unsigned nthreads = nwarps * WARP;
     size_t nblocks = count_items(p, nx, (unsigned)shape.height) * count_blocks(p);
     /* A cluster takes one item, other blocks one after another. */
     if (nexperts || (count_blocks(p) == 1 && nblocks > device->nprocessors))

@@ -1,5 +1,5 @@
-/* r4_gemm_grid.h - which kernel of r4_gemm.cu multiplies several rows of x, and how it is launched.
- */
+/* r4_gemm_grid.h - which kernel of r4_gemm.cu, r4_gemm_mma.cu or r4_skinny.cu multiplies several
+ * rows of x, and how it is launched. */
 #ifndef BINADE_CUDA_R4_GEMM_GRID_H
 #define BINADE_CUDA_R4_GEMM_GRID_H
 
@@ -16,20 +16,31 @@ enum {
     R4_GEMM_EXPERTS_MOST = 1024,
 };
 
-/* By what kernels multiply, and how they add: those of r4_gemm.cu, with a cluster for splits of K,
- * or those of r4_gemm_mma.cu, by their R4_ORDER. */
-enum r4_gemm_way { R4_GEMM_WGMMA, R4_GEMM_MMA, R4_GEMM_MMA_SPLITS, R4_GEMM_MMA_TWO_SLICES };
+/* By what kernels multiply, and how they add: those of r4_gemm.cu, with a cluster for splits of K;
+ * those of r4_gemm_mma.cu, by their R4_ORDER; those of r4_skinny.cu, which add as the first do. */
+enum r4_gemm_way {
+    R4_GEMM_WGMMA,
+    R4_GEMM_MMA,
+    R4_GEMM_MMA_SPLITS,
+    R4_GEMM_MMA_TWO_SLICES,
+    R4_GEMM_SKINNY
+};
+
+/* Of those two that add alike the faster one for nx rows of x. */
+static inline enum r4_gemm_way r4_gemm_hopper_way(unsigned nx) {
+    return nx <= R4_SKINNY_NX_MOST ? R4_GEMM_SKINNY : R4_GEMM_WGMMA;
+}
 
 /* nx rows of x times nparts parts, `taken` rows of ncols columns each; of experts, nparts of 1 or
  * 2, `taken` rows of each of nexperts and nx sorted indices in all. nexperts 0: none, one part, and
- * K in nsplits >= 1 splits. tile_nx, tile_height: how many rows of x, 64 or 128, and of W, whole
- * 16, at a time; 0: what is taken to be fastest. */
+ * K in nsplits >= 1 splits. tile_nx, tile_height: how many rows of x, as the way has kernels for,
+ * and of W, whole 16, at a time; 0: what is taken to be fastest. */
 struct r4_gemm_product {
     unsigned nx, ncols, taken, nparts, nsplits, nexperts, tile_nx, tile_height;
     enum r4_gemm_way way; /* of experts R4_GEMM_WGMMA or R4_GEMM_MMA */
 };
 
-/* The numbers in a kernel's name, as r4_gemm.cu and r4_gemm_mma.cu say, and what it is told. */
+/* The numbers in a kernel's name, as its file says, and what it is told. */
 struct r4_gemm_kernel {
     unsigned nx, per_lane, nsplits, nparts;
     struct r4_gemm_shape shape;
@@ -38,7 +49,8 @@ struct r4_gemm_kernel {
 
 /* 0, and nothing is written, for what no kernel multiplies: an odd number of rows, or fewer than
  * 16; columns that are no whole units of 64, or more than 2^24 - 256; more rows of x, experts or
- * splits by wgmma than above; splits by other ways but R4_GEMM_MMA_SPLITS; by wgmma a split without
+ * splits by wgmma than above; more rows of x than R4_SKINNY_NX_MOST, or experts, by that way;
+ * splits by R4_GEMM_MMA and R4_GEMM_MMA_TWO_SLICES; but by R4_GEMM_MMA_SPLITS a split without
  * columns. */
 int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *product,
                  struct r4_gemm_kernel *kernel, struct r4_grid *grid);

@@ -196,6 +196,17 @@ static __device__ __forceinline__ void r4_mma(float c[4], const unsigned a[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The same if `is_on`, which all lanes agree on. */
+static __device__ __forceinline__ void r4_mma_if(bool is_on, float c[4], const unsigned a[4],
+                                                 const unsigned b[2]) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %10, 0;\n"
+                 "@p mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}; }"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),
+                   "r"((unsigned)is_on));
+}
+
 /* ldmatrix: lane 8 i + r gives the address of row r, 16 bytes, of matrix i, and gets of each matrix
  * two columns from 2 * (lane % 4) on of row lane / 4. */
 static __device__ __forceinline__ void r4_load_matrix4(unsigned r[4], unsigned address) {

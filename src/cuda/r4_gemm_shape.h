@@ -14,15 +14,36 @@ enum {
     R4_STARTS_NBYTES = 5 * 1024, /* where 1,024 experts begin, and the last one ends */
 };
 
-/* How a launch shares out its block's memory: rows of a tile; of x in a slot, whole 8; slots. */
+/* How a launch shares out its block: rows of W at a time; rows of x in a slot, whole 8; slots. Of
+ * r4_skinny.cuh warps of a tile and, of each tile, stages too, and no x_nrows. */
 struct r4_gemm_shape {
-    int height, x_nrows, nslots;
+    int height, x_nrows, nslots, nturns, nstages;
 };
 
 /* The greatest height, as there are registers for: by wgmma with NX rows of x at a time, and by
  * mma.sync with one or two sums for each output. */
 #define R4_WGMMA_HEIGHT_MOST(NX) ((NX) == 64 ? 144 : 112)
 #define R4_MMA_HEIGHT_MOST(NSUMS) ((NSUMS) == 1 ? 112 : 64)
+
+/* Kernels of r4_skinny.cuh with NX rows of x: how many warps copy x. */
+#define R4_SKINNY_NCOPIERS(NX) ((NX) == 32 ? 2 : 1)
+#define R4_SKINNY_NWARPS(NX, SHAPE)                                                                \
+    (unsigned)((SHAPE)->height / R4_SKINNY_NROWS * (SHAPE)->nturns + R4_SKINNY_NCOPIERS(NX))
+enum {
+    R4_SKINNY_NX_MOST = 32,
+    R4_SKINNY_NWARPS_MOST = 16, /* of a block */
+    R4_SKINNY_NROWS = 16,       /* of a tile */
+    R4_SKINNY_NUNITS = 4,       /* of half a group, a turn */
+    R4_SKINNY_NSLOTS_MOST = 8,
+    R4_SKINNY_NSTAGES_MOST = 4,
+    R4_SKINNY_NTURNS_MOST = 4,
+    R4_SKINNY_TILE_BARRIERS_NBYTES = 16 * R4_SKINNY_NSTAGES_MOST + 8 * R4_SKINNY_NTURNS_MOST,
+    R4_SKINNY_BARRIERS_NBYTES = 2048,
+    R4_SKINNY_ROW_NBYTES = 768 + 32, /* of a stage, shifted against banks */
+    R4_SKINNY_STAGE_NBYTES = R4_SKINNY_NROWS * R4_SKINNY_ROW_NBYTES,
+    R4_SKINNY_X_ROW_NBYTES = 512 + 32, /* of a slot, likewise */
+    R4_SKINNY_SUMS_NBYTES = 64,        /* of a tile, for each row of x */
+};
 
 /* Warps of a block: those that multiply, decode and copy. */
 #define R4_GEMM_NWARPS(NX) ((NX) / 16 + R4_NDECODERS + R4_NCOPIERS)

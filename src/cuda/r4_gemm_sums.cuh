@@ -5,6 +5,7 @@
 #define BINADE_CUDA_R4_GEMM_SUMS_CUH
 
 #include "cuda/r4_gemm_slots.cuh"
+#include "cuda/r4_gemm_splits.cuh"
 
 template <int NX, int NSUMS, class Items> struct r4_gemm_sums {
     static constexpr unsigned nsums_most = NSUMS;

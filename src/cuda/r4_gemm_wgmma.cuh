@@ -79,13 +79,7 @@ struct r4_gemm_wgmma : r4_gemm_sums<NX, R4_WGMMA_HEIGHT_MOST(NX) / 2, Items> {
 #pragma unroll 1
         for (unsigned i = r4_cluster_rank(); 8 * i < slots.height; i += NSPLITS) {
             float sums[4];
-#pragma unroll
-            for (unsigned k = 0; k < 4; k++) {
-                sums[k] = r4_read_block(at + sum_step * (4 * i + k), 0);
-#pragma unroll
-                for (unsigned split = 1; split < NSPLITS; split++)
-                    sums[k] += r4_read_block(at + sum_step * (4 * i + k), split);
-            }
+            r4_add_splits<NSPLITS>(sums, at + sum_step * 4 * i, sum_step);
             this->put4(sums, to, i);
         }
         r4_sync_cluster(); /* no block goes before its sums are read */
@@ -106,14 +100,6 @@ struct r4_gemm_wgmma : r4_gemm_sums<NX, R4_WGMMA_HEIGHT_MOST(NX) / 2, Items> {
         }
     }
 };
-
-/* What warps that do not multiply have to do with put_splits. */
-template <int NSPLITS> static __device__ __forceinline__ void r4_join_cluster() {
-    for (int i = 0; NSPLITS > 1 && i < 2; i++) {
-        __syncwarp();
-        r4_sync_cluster();
-    }
-}
 
 /* Of K the columns of this block's split: split_ncols, as far as there are. */
 template <int PER_LANE, int NX, int NSPLITS, class Items>

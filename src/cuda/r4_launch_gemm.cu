@@ -11,9 +11,27 @@
 #define R4_NX 128
 #include "cuda/r4_launch_gemm_each.cuh"
 #undef R4_NX
+#define R4_NX 8
+#include "cuda/r4_launch_skinny_each.cuh"
+#undef R4_NX
+#define R4_NX 16
+#include "cuda/r4_launch_skinny_each.cuh"
+#undef R4_NX
+#define R4_NX 32
+#include "cuda/r4_launch_skinny_each.cuh"
+#undef R4_NX
 #include "cuda/r4_launch_mma_each.cuh"
 #undef R4_PER_LANE
 #define R4_PER_LANE 2
+#define R4_NX 8
+#include "cuda/r4_launch_skinny_each.cuh"
+#undef R4_NX
+#define R4_NX 16
+#include "cuda/r4_launch_skinny_each.cuh"
+#undef R4_NX
+#define R4_NX 32
+#include "cuda/r4_launch_skinny_each.cuh"
+#undef R4_NX
 #define R4_NX 64
 #include "cuda/r4_launch_gemm_each.cuh"
 #undef R4_NX
@@ -50,10 +68,25 @@ static const void *const wgmma_kernels[2][2][R4_GEMM_NSPLITS_MOST + 2] = {
 static const void *const mma_kernels[2][R4_GEMM_MMA_TWO_SLICES + 2] = {MMA_KERNELS_OF(4),
                                                                        MMA_KERNELS_OF(2)};
 
+#define SKINNY_OF(NX, PER_LANE)                                                                    \
+    {                                                                                              \
+        R4_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_1),                                          \
+            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_2, 2),                           \
+            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_3, 3),                           \
+            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_4, 4),                           \
+            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_5, 5)                            \
+    }
+/* By rows of x, columns a lane, splits. */
+static const void *const skinny_kernels[3][2][R4_GEMM_NSPLITS_MOST] = {
+    {SKINNY_OF(8, 4), SKINNY_OF(8, 2)},
+    {SKINNY_OF(16, 4), SKINNY_OF(16, 2)},
+    {SKINNY_OF(32, 4), SKINNY_OF(32, 2)}};
+
 static const void *find_entry(const r4_gemm_kernel &k, bool has_experts) {
     const bool is_narrow = k.per_lane == 2;
     if (k.way == R4_GEMM_WGMMA)
         return wgmma_kernels[k.nx / 128][is_narrow][has_experts ? k.nparts - 1 : k.nsplits + 1];
+    if (k.way == R4_GEMM_SKINNY) return skinny_kernels[k.nx / 16][is_narrow][k.nsplits - 1];
     return mma_kernels[is_narrow][has_experts ? k.nparts - 1 : k.way + 1];
 }
 
@@ -81,7 +114,10 @@ static cudaError_t launch(const r4_gemm_product &product, const r4_view *parts, 
     for (auto &number : numbers)
         arguments.push_back(&number);
     auto &s = kernel.shape;
-    arguments.insert(arguments.end(), {&s.height, &s.x_nrows, &s.nslots});
+    if (kernel.way == R4_GEMM_SKINNY)
+        arguments.insert(arguments.end(), {&s.height, &s.nturns, &s.nslots, &s.nstages});
+    else
+        arguments.insert(arguments.end(), {&s.height, &s.x_nrows, &s.nslots});
     for (auto &v : views) {
         arguments.insert(arguments.end(), {&v.row0, &v.taken});
         if (indices) arguments.push_back(&v.block_nrows);
@@ -99,8 +135,9 @@ static cudaError_t launch(const r4_gemm_product &product, const r4_view *parts, 
 cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
                         unsigned split_ncols, cudaStream_t stream, const r4_gemm_tile &tile) {
     const unsigned ncols = part.w.ncols;
-    return launch({nx, ncols, part.taken, 1, nsplits, 0, tile.nx, tile.height, R4_GEMM_WGMMA},
-                  &part, x, nullptr, {nx, ncols, split_ncols}, stream);
+    const r4_gemm_way way = tile.nx || tile.height ? tile.way : r4_gemm_hopper_way(nx);
+    return launch({nx, ncols, part.taken, 1, nsplits, 0, tile.nx, tile.height, way}, &part, x,
+                  nullptr, {nx, ncols, split_ncols}, stream);
 }
 
 cudaError_t r4_gpu_gemm_mma(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,

@@ -6,9 +6,10 @@
 #include "cuda/r4_gemm_grid.h"
 #include "cuda/r4_launch.cuh"
 
-/* As tile_nx and tile_height of r4_gemm_product. */
+/* As tile_nx, tile_height and way of r4_gemm_product. */
 struct r4_gemm_tile {
     unsigned nx, height;
+    r4_gemm_way way;
 };
 
 /* y [nx][taken] of x [nx][ncols], 16-byte aligned; K in splits of split_ncols columns, whole units

@@ -80,6 +80,27 @@ static __device__ __forceinline__ void r4_put_x(unsigned to, uint2 v, bool four,
                  : "memory");
 }
 
+template <int AT> static __device__ __forceinline__ unsigned r4_shared4(unsigned address) {
+    unsigned v;
+    asm volatile("ld.shared.u32 %0, [%1 + %2];" : "=r"(v) : "r"(address), "n"(AT));
+    return v;
+}
+
+template <int AT>
+static __device__ __forceinline__ void r4_put_shared_floats(unsigned address, const float v[4]) {
+    asm volatile("st.shared.v4.f32 [%0 + %5], {%1, %2, %3, %4};" ::"r"(address), "f"(v[0]),
+                 "f"(v[1]), "f"(v[2]), "f"(v[3]), "n"(AT)
+                 : "memory");
+}
+
+/* Copies 16 bytes. */
+template <int TO, int FROM>
+static __device__ __forceinline__ void r4_copy(unsigned to, const unsigned char *from) {
+    asm volatile("cp.async.cg.shared.global [%0 + %2], [%1 + %3], 16;" ::"r"(to), "l"(from),
+                 "n"(TO), "n"(FROM)
+                 : "memory");
+}
+
 /* Copies 16 bytes if i < n. */
 template <int AT>
 static __device__ __forceinline__ void r4_copy_if(int i, int n, unsigned to, const uint4 *from) {

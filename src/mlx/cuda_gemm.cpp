@@ -134,6 +134,7 @@ r4_gemm_product product_of(int m, int n, int k, const R4GemmOrder &order) {
     product.nparts = 1;
     product.nsplits = static_cast<unsigned>(order.nsplits);
     product.way = static_cast<r4_gemm_way>(order.way);
+    if (product.way == R4_GEMM_WGMMA) product.way = r4_gemm_hopper_way(product.nx);
     return product;
 }
 
@@ -141,6 +142,7 @@ r4_gemm_product product_of(int m, int n, int k, const R4GemmOrder &order) {
 r4_gemm_product experts_of(int m, int n, int k, int nexperts, size_t nparts,
                            const R4GemmOrder &order) {
     auto product = product_of(m, n, k, order);
+    product.way = static_cast<r4_gemm_way>(order.way);
     product.nexperts = static_cast<unsigned>(nexperts);
     product.nparts = static_cast<unsigned>(nparts);
     return product;
@@ -163,7 +165,10 @@ void check_place(const mx::array &x, const char *operation) {
 void run(const Kernel &kernel, Scalars scalars, const std::vector<CudaPart> &parts, mx::Stream s,
          const Arrays &inputs, const Arrays &outputs) {
     const auto &shape = kernel.numbers.shape;
-    scalars.insert(scalars.end(), {shape.height, shape.x_nrows, shape.nslots});
+    if (kernel.numbers.way == R4_GEMM_SKINNY)
+        scalars.insert(scalars.end(), {shape.height, shape.nturns, shape.nslots, shape.nstages});
+    else
+        scalars.insert(scalars.end(), {shape.height, shape.x_nrows, shape.nslots});
     for (const auto &p : parts) {
         scalars.insert(scalars.end(), {p.row0, p.rows});
         if (kernel.numbers.nsplits == 0) scalars.push_back(p.block_rows);

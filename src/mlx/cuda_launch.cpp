@@ -60,6 +60,9 @@ unsigned order_of(const r4_gemm_kernel &k) {
 
 // A kernel for several rows of x.
 std::string gemm_name(const r4_gemm_kernel &k) {
+    if (k.way == R4_GEMM_SKINNY)
+        return "binade_r4_skinny_" + std::to_string(k.nx) + "_" + std::to_string(k.per_lane) + "_" +
+               std::to_string(k.nsplits);
     std::string name = "binade_r4_gemm";
     if (k.way == R4_GEMM_WGMMA)
         name.append("_").append(std::to_string(k.nx));
@@ -72,11 +75,12 @@ std::string gemm_name(const r4_gemm_kernel &k) {
 }
 
 Entry gemm_entry(const r4_gemm_kernel &k) {
-    std::string numbers =
-        " R4_PER_LANE=" + std::to_string(k.per_lane) + " R4_NPARTS=" + std::to_string(k.nparts);
-    if (k.way == R4_GEMM_WGMMA)
-        return {"cuda/r4_gemm.cu", "R4_NX=" + std::to_string(k.nx) +
-                                       " R4_NSPLITS=" + std::to_string(k.nsplits) + numbers};
+    std::string per_lane = " R4_PER_LANE=" + std::to_string(k.per_lane);
+    std::string numbers = per_lane + " R4_NPARTS=" + std::to_string(k.nparts);
+    std::string hopper =
+        "R4_NX=" + std::to_string(k.nx) + " R4_NSPLITS=" + std::to_string(k.nsplits);
+    if (k.way == R4_GEMM_SKINNY) return {"cuda/r4_skinny.cu", hopper + per_lane};
+    if (k.way == R4_GEMM_WGMMA) return {"cuda/r4_gemm.cu", hopper + numbers};
     return {"cuda/r4_gemm_mma.cu", "R4_ORDER=" + std::to_string(order_of(k)) + numbers};
 }
 
@@ -91,6 +95,9 @@ const Entries &all_entries() {
                     add({nx, per_lane, nsplits, 1, {}, R4_GEMM_WGMMA});
                 add({nx, per_lane, 0, 2, {}, R4_GEMM_WGMMA});
             }
+            for (unsigned nx : {8, 16, 32})
+                for (unsigned nsplits = 1; nsplits <= R4_GEMM_NSPLITS_MOST; nsplits++)
+                    add({nx, per_lane, nsplits, 1, {}, R4_GEMM_SKINNY});
             for (unsigned nparts : {1, 2})
                 add({64, per_lane, 0, nparts, {}, R4_GEMM_MMA});
             for (auto way : {R4_GEMM_MMA, R4_GEMM_MMA_SPLITS, R4_GEMM_MMA_TWO_SLICES})

@@ -7,8 +7,15 @@
 #include "gemm_check.cuh"
 #include "gemm_steps.cuh"
 
-static const r4_gemm_tile tiles[] = {{64, 16},  {64, 48},  {64, 64},  {64, 112}, {64, 144},
-                                     {128, 16}, {128, 32}, {128, 80}, {128, 96}};
+static const r4_gemm_tile tiles[] = {
+    {64, 16}, {64, 48}, {64, 64}, {64, 112}, {64, 144}, {128, 16}, {128, 32}, {128, 80}, {128, 96},
+};
+/* With four warps taking turns at a tile, two, or one. */
+static const r4_gemm_tile skinny_tiles[] = {
+    {8, 16, R4_GEMM_SKINNY},   {8, 48, R4_GEMM_SKINNY},   {8, 96, R4_GEMM_SKINNY},
+    {16, 64, R4_GEMM_SKINNY},  {16, 128, R4_GEMM_SKINNY}, {32, 16, R4_GEMM_SKINNY},
+    {32, 112, R4_GEMM_SKINNY}, {32, 144, R4_GEMM_SKINNY},
+};
 
 /* ---- One weight ------------------------------------------------------------------------------ */
 
@@ -47,14 +54,20 @@ static void check_weight(unsigned nrows, unsigned ncols, kind of,
             unsigned split_ncols = (unsigned)gemm_split_ncols((int)ncols, (int)nsplits);
             if (nsplits > 1 && (nsplits - 1) * split_ncols >= ncols) continue; /* an empty one */
             auto expected = multiply_steps(s, on_device, nx, split_ncols);
+            auto check_tile = [&](const r4_gemm_tile &tile) {
+                if (tile.height > nrows) return;
+                same(multiply_r4(view_all(s.r4), on_device, nx, nsplits, split_ncols, tile),
+                     expected,
+                     (text("M ", nx, ", splits ", nsplits) +
+                      text(tile.way == R4_GEMM_SKINNY ? ", skinny tile " : ", tile ", tile.nx,
+                           " x ", tile.height))
+                         .c_str(),
+                     s.name);
+            };
             for (const auto &tile : tiles)
-                if (tile.height <= nrows)
-                    same(multiply_r4(view_all(s.r4), on_device, nx, nsplits, split_ncols, tile),
-                         expected,
-                         (text("M ", nx, ", splits ", nsplits) +
-                          text(", tile ", tile.nx, " x ", tile.height))
-                             .c_str(),
-                         s.name);
+                check_tile(tile);
+            for (const auto &tile : skinny_tiles)
+                if (nx <= tile.nx) check_tile(tile);
             if (nrows < 100) continue;
             r4_view part = {s.r4, 7, nrows - 20, nrows, nullptr};
             std::vector<uint16_t> some;

@@ -53,7 +53,7 @@ INCLUDE = [f"-I{ROOT / folder}" for folder in (
 EMULATOR = [*sorted(HERE.glob("*.cpp")), ROOT / "tests/emulator/fiber.cpp"]
 PLAIN = [
     *(ROOT / "src/cuda" / f"{name}.c" for name in (
-        "r4_grid", "r4_gemm_grid", "gemm_table", "r4_gpu_plain", "r4_mma_plain")),
+        "r4_grid", "r4_gemm_grid", "r4_skinny_grid", "gemm_table", "r4_gpu_plain", "r4_mma_plain")),
     *(ROOT / "src/format" / f"{name}.c" for name in ("fixed", "rice", "rank_table")),
 ]  # fmt: skip
 KERNELS = [ROOT / "src/cuda" / name for name in ("r4_launch.cu", "r4_launch_normed.cu")]

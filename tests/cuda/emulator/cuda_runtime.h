@@ -117,6 +117,9 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return (unsigned)(((uint64_t)high << 32 | low) >> (shift & 31));
 }
+static inline int __ffs(int value) {
+    return __builtin_ffs(value);
+}
 static inline int __popc(unsigned value) {
     return __builtin_popcount(value);
 }

@@ -95,6 +95,10 @@ static inline void r4_mma(float c[4], const unsigned a[4], const unsigned b[2]) 
     __syncwarp();
 }
 
+static inline void r4_mma_if(bool is_on, float c[4], const unsigned a[4], const unsigned b[2]) {
+    if (is_on) r4_mma(c, a, b);
+}
+
 /* ldmatrix.x4: lane 8 i + r gives the address of row r of matrix i. */
 static inline void r4_load_matrix4(unsigned r[4], unsigned address) {
     const unsigned lane = emulator::lane_of_thread();

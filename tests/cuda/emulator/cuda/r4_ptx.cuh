@@ -59,6 +59,20 @@ static inline void r4_put_x(unsigned to, uint2 v, bool four, bool one) {
     if (one) emulator::put_shared<unsigned>(to, v.x << 16);
 }
 
+template <int AT> static inline void r4_put_shared_floats(unsigned address, const float v[4]) {
+    uint4 words;
+    memcpy(&words, v, 16);
+    emulator::put_shared(address + AT, words);
+}
+
+template <int AT> static inline unsigned r4_shared4(unsigned address) {
+    return emulator::get_shared<unsigned>(address + AT);
+}
+
+template <int TO, int FROM> static inline void r4_copy(unsigned to, const unsigned char *from) {
+    emulator::copy_later(to + TO, *(const uint4 *)(from + FROM));
+}
+
 template <int AT> static inline void r4_copy_if(int i, int n, unsigned to, const uint4 *from) {
     if (i < n) emulator::copy_later(to + AT, from[AT / 16]);
 }
