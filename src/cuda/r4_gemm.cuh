@@ -6,7 +6,8 @@
  * A block works on one item (r4_gemm_items.cuh) at a time with three kinds of warps, which meet in
  * slots (r4_gemm_slots.cuh). Some copy x there (r4_gemm_copy.cuh), decoders put BF16 weights there
  * (r4_gemm_decode.cuh), and four warps for each 64 rows of x multiply, by wgmma on Hopper
- * (r4_gemm_wgmma.cuh), else by mma.sync (r4_gemm_mma.cuh).
+ * (r4_gemm_wgmma.cuh), else by mma.sync (r4_gemm_mma.cuh). Few rows of x have kernels of their own
+ * there (r4_skinny.cuh).
  */
 #ifndef BINADE_CUDA_R4_GEMM_CUH
 #define BINADE_CUDA_R4_GEMM_CUH

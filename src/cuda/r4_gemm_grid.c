@@ -26,13 +26,9 @@ static unsigned height_most(enum r4_gemm_way way, unsigned nx) {
     return R4_MMA_HEIGHT_MOST(way == R4_GEMM_MMA ? 1 : 2);
 }
 
-static int has_clusters(enum r4_gemm_way way) {
-    return way == R4_GEMM_WGMMA || way == R4_GEMM_SKINNY;
-}
-
 /* Blocks for one item: a cluster of as many as there are splits. */
 static unsigned count_blocks(const struct r4_gemm_product *p) {
-    return p->nexperts == 0 && has_clusters(p->way) ? p->nsplits : 1;
+    return p->nexperts == 0 && r4_gemm_has_clusters(p->way) ? p->nsplits : 1;
 }
 
 /* Rows of x that a slot has room for: those that there are, unless a warpgroup, which reads all of
@@ -125,7 +121,7 @@ static int have_columns(unsigned ncols, unsigned nsplits) {
 static int can_split(const struct r4_gemm_product *p) {
     if (p->nexperts) return p->way == R4_GEMM_WGMMA || p->way == R4_GEMM_MMA;
     if (p->way == R4_GEMM_SKINNY && p->nx > R4_SKINNY_NX_MOST) return 0;
-    if (has_clusters(p->way))
+    if (r4_gemm_has_clusters(p->way))
         return p->nsplits > 0 && p->nsplits <= R4_GEMM_NSPLITS_MOST &&
                have_columns(p->ncols, p->nsplits);
     return p->way == R4_GEMM_MMA_SPLITS ? p->nsplits > 0 : p->nsplits == 1;
@@ -138,14 +134,16 @@ int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *p
     unsigned nx = 0;
 
     if (p->nx == 0 || p->taken % 2 || p->ncols == 0 || p->ncols % R4_UNIT_NCOLS) return 0;
-    if (p->ncols > R4_COLS_MOST - 256) return 0; /* no escape is in a piece like that of none */
+    if (p->ncols > R4_COLS_MOST - 256) return 0; /* none is in a half like no escape */
     if (p->nparts == 0 || p->nparts > (nexperts ? 2 : 1)) return 0;
     if (nexperts > R4_GEMM_EXPERTS_MOST || (nexperts == 0 && p->nx > R4_GEMM_NX_MOST)) return 0;
     if (!can_split(p)) return 0;
     const int is_skinny = p->way == R4_GEMM_SKINNY;
     if (!(is_skinny ? r4_skinny_choose : choose)(device, p, &nx, &shape)) return 0;
 
-    const unsigned nwarps = is_skinny ? R4_SKINNY_NWARPS(nx, &shape) : R4_GEMM_NWARPS(nx);
+    const unsigned nwarps =
+        is_skinny ? R4_SKINNY_NWARPS(nx, (unsigned)shape.height, (unsigned)shape.nturns)
+                  : R4_GEMM_NWARPS(nx);
     const unsigned nthreads = nwarps * WARP;
     size_t nblocks = count_items(p, nx, (unsigned)shape.height) * count_blocks(p);
     /* A cluster takes one item, other blocks one after another. */

@@ -26,7 +26,12 @@ enum r4_gemm_way {
     R4_GEMM_SKINNY
 };
 
-/* Of those two that add alike the faster one for nx rows of x. */
+/* Whether a way has a cluster for the splits of K; else a block adds them up. */
+static inline int r4_gemm_has_clusters(enum r4_gemm_way way) {
+    return way == R4_GEMM_WGMMA || way == R4_GEMM_SKINNY;
+}
+
+/* Of those two, which add alike, the faster one for nx rows of x. */
 static inline enum r4_gemm_way r4_gemm_hopper_way(unsigned nx) {
     return nx <= R4_SKINNY_NX_MOST ? R4_GEMM_SKINNY : R4_GEMM_WGMMA;
 }
@@ -47,11 +52,19 @@ struct r4_gemm_kernel {
     enum r4_gemm_way way;
 };
 
-/* 0, and nothing is written, for what no kernel multiplies: an odd number of rows, or fewer than
- * 16; columns that are no whole units of 64, or more than 2^24 - 256; more rows of x, experts or
- * splits by wgmma than above; more rows of x than R4_SKINNY_NX_MOST, or experts, by that way;
- * splits by R4_GEMM_MMA and R4_GEMM_MMA_TWO_SLICES; but by R4_GEMM_MMA_SPLITS a split without
- * columns. */
+/* Clusters of n blocks, 1 .. R4_GEMM_NSPLITS_MOST, that are on the device at once, of which a part
+ * stays idle where they do not fill its groups of multiprocessors: what an H200's driver answers,
+ * of 132 multiprocessors. */
+size_t r4_clusters_at_once(const struct r4_device *device, unsigned n);
+
+/* 0, and nothing is written, for what no kernel multiplies: an odd number of rows of W, or fewer
+ * than 16; columns that are no whole units of 64, or more than 2^24 - 256; more rows of x or
+ * experts than above, more parts than one, of experts than two.
+ *   R4_GEMM_WGMMA, R4_GEMM_SKINNY   also more splits than above, or one without columns
+ *   R4_GEMM_SKINNY                  also more than R4_SKINNY_NX_MOST rows of x, or experts
+ *   R4_GEMM_MMA                     also splits
+ *   R4_GEMM_MMA_SPLITS              also experts
+ *   R4_GEMM_MMA_TWO_SLICES          also splits, or experts */
 int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *product,
                  struct r4_gemm_kernel *kernel, struct r4_grid *grid);
 

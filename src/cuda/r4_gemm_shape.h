@@ -1,5 +1,6 @@
-/* r4_gemm_shape.h - sizes that the kernels of r4_gemm.cuh and r4_gemm_grid.c, which launches them,
- * have to agree on. Includes nothing, so that C, nvcc and NVRTC all take it. */
+/* r4_gemm_shape.h - sizes that the kernels of r4_gemm.cuh and r4_skinny.cuh have to agree on with
+ * r4_gemm_grid.c and r4_skinny_grid.c, which launch them. Includes nothing, so that C, nvcc and
+ * NVRTC all take it. */
 #ifndef BINADE_CUDA_R4_GEMM_SHAPE_H
 #define BINADE_CUDA_R4_GEMM_SHAPE_H
 
@@ -27,13 +28,13 @@ struct r4_gemm_shape {
 
 /* Kernels of r4_skinny.cuh with NX rows of x: how many warps copy x. */
 #define R4_SKINNY_NCOPIERS(NX) ((NX) == 32 ? 2 : 1)
-#define R4_SKINNY_NWARPS(NX, SHAPE)                                                                \
-    (unsigned)((SHAPE)->height / R4_SKINNY_NROWS * (SHAPE)->nturns + R4_SKINNY_NCOPIERS(NX))
+#define R4_SKINNY_NWARPS(NX, HEIGHT, NTURNS)                                                       \
+    ((HEIGHT) / R4_SKINNY_NROWS * (NTURNS) + R4_SKINNY_NCOPIERS(NX))
 enum {
     R4_SKINNY_NX_MOST = 32,
     R4_SKINNY_NWARPS_MOST = 16, /* of a block */
     R4_SKINNY_NROWS = 16,       /* of a tile */
-    R4_SKINNY_NUNITS = 4,       /* of half a group, a turn */
+    R4_SKINNY_NUNITS = 4,       /* of half a group, a turn's */
     R4_SKINNY_NSLOTS_MOST = 8,
     R4_SKINNY_NSTAGES_MOST = 4,
     R4_SKINNY_NTURNS_MOST = 4,

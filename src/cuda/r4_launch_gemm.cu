@@ -5,40 +5,10 @@
 #include "cuda/gemm_table.h"
 
 #define R4_PER_LANE 4
-#define R4_NX 64
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_NX
-#define R4_NX 128
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_NX
-#define R4_NX 8
-#include "cuda/r4_launch_skinny_each.cuh"
-#undef R4_NX
-#define R4_NX 16
-#include "cuda/r4_launch_skinny_each.cuh"
-#undef R4_NX
-#define R4_NX 32
-#include "cuda/r4_launch_skinny_each.cuh"
-#undef R4_NX
-#include "cuda/r4_launch_mma_each.cuh"
+#include "cuda/r4_launch_gemm_all.cuh"
 #undef R4_PER_LANE
 #define R4_PER_LANE 2
-#define R4_NX 8
-#include "cuda/r4_launch_skinny_each.cuh"
-#undef R4_NX
-#define R4_NX 16
-#include "cuda/r4_launch_skinny_each.cuh"
-#undef R4_NX
-#define R4_NX 32
-#include "cuda/r4_launch_skinny_each.cuh"
-#undef R4_NX
-#define R4_NX 64
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_NX
-#define R4_NX 128
-#include "cuda/r4_launch_gemm_each.cuh"
-#undef R4_NX
-#include "cuda/r4_launch_mma_each.cuh"
+#include "cuda/r4_launch_gemm_all.cuh"
 #undef R4_PER_LANE
 
 /* Experts with one part and with two, then by splits. */
@@ -95,7 +65,7 @@ static_assert(+R4_MMA_REDUCTION_IN_PLACE == +GEMM_REDUCTION_IN_PLACE &&
               +R4_MMA_REDUCTION_BF16 == +GEMM_REDUCTION_BF16);
 static_assert(R4_STARTS_NBYTES >= 4 * (R4_GEMM_EXPERTS_MOST + 1));
 
-/* `numbers`: those of r4_gemm.cu before height. */
+/* `numbers`: those of the kernel before height. */
 static cudaError_t launch(const r4_gemm_product &product, const r4_view *parts, const uint16_t *x,
                           const uint32_t *indices, std::vector<unsigned> numbers,
                           cudaStream_t stream) {

@@ -24,7 +24,7 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
 
     using Stages = r4_skinny_stages<NX, NSPLITS>;
     using Stages::advance, Stages::copies, Stages::copy, Stages::copy_step, Stages::first_row;
-    using Stages::ask, Stages::log2_of, Stages::nslices_of, Stages::tell;
+    using Stages::ask, Stages::nslices_of, Stages::tell;
     using Stages::block, Stages::items, Stages::tile, Stages::turn, Stages::lane;
     using typename Stages::place;
 
@@ -43,7 +43,7 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
     __device__ static unsigned half_of(unsigned escape) { return (escape >> 8) / Half::NCOLS; }
 
     /* To the next. The one after it is asked for, so that nothing waits for memory. */
-    __device__ void advance(escapes &e) const {
+    __device__ void next_escape(escapes &e) const {
         e.held = e.after;
         e.after = ~0u;
         if (e.next < e.end) e.after = items.part.escapes[e.next];
@@ -69,8 +69,8 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
                 end = middle;
         }
         e.next += lane % 2;
-        advance(e);
-        advance(e);
+        next_escape(e);
+        next_escape(e);
         return e;
     }
 
@@ -82,7 +82,7 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
                 const unsigned from = (unsigned)__ffs((int)lanes) - 1;
                 w.patch(__shfl_sync(~0u, e.held, (int)from), from / 2, lane, bases);
             }
-            if (half_of(e.held) <= half) advance(e);
+            if (half_of(e.held) <= half) next_escape(e);
             __syncwarp();
         }
     }
@@ -187,8 +187,7 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
         if (items.has(s.next.item)) ask(s.next);
     }
     __device__ void begin(state &s) const {
-        const bool has_asked = copies() && items.has(s.next.item);
-        if (has_asked) tell(s.next);
+        if (copies() && items.has(s.next.item)) tell(s.next);
         begin_item(s); /* escapes are asked for before memory has more to do */
         if (!copies()) return;
 #pragma unroll 1
@@ -203,7 +202,7 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
         const unsigned full = block.stage_full(tile, stage);
         /* A warp that takes all turns has waited for the second half with the first. */
         if (takes_turns() || s.half % 2 == 0)
-            r4_wait(full, nth_group >> log2_of(block.nstages) & 1);
+            r4_wait(full, nth_group >> r4_log2(block.nstages) & 1);
         w.read(block.stages(tile) + stage * R4_SKINNY_STAGE_NBYTES, s.half % 2, nslices_of(group),
                lane, bases);
         __syncwarp();
@@ -219,7 +218,7 @@ template <int PER_LANE, int NX, int NSPLITS> struct r4_skinny : r4_skinny_stages
         const unsigned next_turn = turn + 1 == block.nturns ? 0 : turn + 1;
         const bool is_last = s.half + 1 == block.nhalves();
         x_ahead x;
-        r4_wait(block.slot_full(slot), s.nth >> log2_of(block.nslots) & 1);
+        r4_wait(block.slot_full(slot), s.nth >> r4_log2(block.nslots) & 1);
         read_x<0>(x, at);
         if (takes_turns() && s.nth > 0) {
             r4_wait(block.turn(tile, turn), s.parity);
@@ -287,15 +286,15 @@ r4_multiply_skinny(const r4_part &part, const unsigned short *x, unsigned nx, un
                                        (unsigned)shape.nturns};
     const unsigned ntiles = (unsigned)shape.height / R4_SKINNY_NROWS, lane = threadIdx.x % 32;
     const r4_skinny_items<NSPLITS> items = {part, nx, (unsigned)shape.height};
-    const unsigned shift = (unsigned)__ffs(shape.nturns) - 1;
     const unsigned warp = r4_warp(), i = warp - R4_SKINNY_NCOPIERS(NX);
     const bool multiplies = warp >= R4_SKINNY_NCOPIERS(NX);
     using Multiplier = r4_skinny<PER_LANE, NX, NSPLITS>;
-    const Multiplier multiplier = {{block, items, i >> shift, i & (block.nturns - 1), lane}};
+    const Multiplier multiplier = {
+        {block, items, i >> r4_log2(block.nturns), i & (block.nturns - 1), lane}};
     typename Multiplier::state s;
 
     if (multiplies) multiplier.begin_early(s);
-    if (lane == 0) block.init(warp, shift, ntiles);
+    if (lane == 0) block.init(warp, ntiles);
     __syncthreads();
     if (multiplies) {
         multiplier.run(s);

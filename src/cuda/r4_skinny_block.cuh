@@ -16,11 +16,15 @@ template <int NSPLITS> struct r4_skinny_items {
     __device__ unsigned first() const { return blockIdx.x / NSPLITS; }
     __device__ unsigned next(unsigned item) const { return item + gridDim.x / NSPLITS; }
     __device__ bool has(unsigned item) const { return item * height < part.taken; }
-    /* Of part.taken. */
+    /* Its first row, from part.row0 on. */
     __device__ unsigned row_of(unsigned item) const {
         return min(item * height, part.taken - height);
     }
 };
+
+static __device__ __forceinline__ unsigned r4_log2(unsigned power) {
+    return (unsigned)__ffs((int)power) - 1;
+}
 
 /* What all warps of a block know. Units, of 64 columns, halves, of 256, and groups count from
  * column 0. Shared memory: barriers of slots, then of tiles; slots; sums that are handed on, and
@@ -57,8 +61,9 @@ template <int NX> struct r4_skinny_block {
     __device__ unsigned stages(unsigned i) const { return tile(i) + NX * R4_SKINNY_SUMS_NBYTES; }
 
     /* By one thread of each warp: one after another they would take as long as the first reads. */
-    __device__ void init(unsigned warp, unsigned shift, unsigned ntiles) const {
-        const unsigned nwarps = blockDim.x / 32, tile = warp >> shift, mine = warp & (nturns - 1);
+    __device__ void init(unsigned warp, unsigned ntiles) const {
+        const unsigned nwarps = blockDim.x / 32;
+        const unsigned tile = warp >> r4_log2(nturns), mine = warp & (nturns - 1);
 #pragma unroll 1
         for (unsigned i = warp; i < nslots; i += nwarps) {
             r4_init_barrier(slot_full(i), 32 * R4_SKINNY_NCOPIERS(NX));

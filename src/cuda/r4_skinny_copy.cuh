@@ -45,8 +45,6 @@ template <int NX, int NSPLITS> struct r4_skinny_stages {
     const r4_skinny_items<NSPLITS> &items;
     unsigned tile, turn, lane; /* turn: of this warp among those of the tile */
 
-    __device__ static unsigned log2_of(unsigned power) { return __ffs((int)power) - 1; }
-
     __device__ size_t row_nbytes() const {
         return (size_t)r4_nslices(block.ncols) * R4_SLICE_NBYTES;
     }
@@ -121,7 +119,7 @@ template <int NX, int NSPLITS> struct r4_skinny_stages {
     __device__ void copy(place &at) const {
         if (!items.has(at.item)) return;
         r4_wait(block.stage_full(tile, stage_of(at)) + 8,
-                (at.nth >> log2_of(block.nstages) & 1) ^ 1);
+                (at.nth >> r4_log2(block.nstages) & 1) ^ 1);
         ask(at);
         tell(at);
     }

@@ -14,6 +14,7 @@ template <int PER_LANE> struct r4_skinny_half {
         NCOLS = R4_GROUP_NCOLS / 2,
         NSTEPS = NCOLS / 16,
         UNIT_NSTEPS = R4_UNIT_NCOLS / 16,
+        SLICE_NSTEPS = R4_SLICE_NCOLS / 16,
         NWORDS = 8, /* of a lane, a row and a slice */
     };
 
@@ -91,11 +92,11 @@ template <int PER_LANE> struct r4_skinny_half {
                 const unsigned pair0 = pair_of<S, 0>(w.raw[n][i], w.codes[n][i], bases);
                 const unsigned pair1 = pair_of<S, 1>(w.raw[n][i], w.codes[n][i], bases);
                 if (PER_LANE == 4) {
-                    a[NWORDS * S + i][n] = pair0;
-                    a[NWORDS * S + i][2 + n] = pair1;
+                    a[SLICE_NSTEPS * S + i][n] = pair0;
+                    a[SLICE_NSTEPS * S + i][2 + n] = pair1;
                 } else {
-                    a[NWORDS * S + i / 2][i % 2 * 2 + n] = pair0;
-                    a[NWORDS * S + UNIT_NSTEPS + i / 2][i % 2 * 2 + n] = pair1;
+                    a[SLICE_NSTEPS * S + i / 2][i % 2 * 2 + n] = pair0;
+                    a[SLICE_NSTEPS * S + UNIT_NSTEPS + i / 2][i % 2 * 2 + n] = pair1;
                 }
             }
     }
@@ -121,7 +122,7 @@ template <int PER_LANE> struct r4_skinny_half {
      * base + 15. All lanes have the same escape, so that they agree on the register. */
     __device__ void patch(unsigned escape, unsigned row, unsigned lane, unsigned bases) {
         const unsigned position = escape >> 8, word = position / 4 % 32, q = position % 4;
-        unsigned step = position / R4_SLICE_NCOLS % 2 * NWORDS, owner, pair;
+        unsigned step = position / R4_SLICE_NCOLS % 2 * SLICE_NSTEPS, owner, pair;
         if (PER_LANE == 4)
             step += word / 4, owner = word % 4, pair = q / 2;
         else

@@ -28,13 +28,20 @@ static double cycles(const struct r4_device *device, const struct r4_gemm_produc
     return start + nrounds * nhalves * half + (nrounds - 1) * next;
 }
 
+_Static_assert(16 * R4_SKINNY_NSLOTS_MOST +
+                       (R4_SKINNY_NWARPS_MOST - 1) * R4_SKINNY_TILE_BARRIERS_NBYTES <=
+                   R4_SKINNY_BARRIERS_NBYTES,
+               "there is room for all barriers");
+
 /* As many stages and then slots as there is room for, and use: with more than two tiles, more than
- * two stages of each were slower. Turns need two slots each, so that some are filled meanwhile. 0
- * where memory or warps do not do. */
+ * two stages of each were slower. All numbers are powers of two, as kernels mask them; slots, and
+ * halves of stages, are whole rounds of turns: so a warp meets the same barrier in each round, and
+ * no wait passes because of an earlier phase. Two slots for each turn, so that some are filled
+ * meanwhile. 0 where memory or warps do not do. */
 static int share_out(const struct r4_device *device, unsigned nx, unsigned height, unsigned nturns,
                      struct r4_gemm_shape *shape) {
     const size_t ntiles = height / R4_SKINNY_NROWS;
-    if (ntiles * nturns + R4_SKINNY_NCOPIERS(nx) > R4_SKINNY_NWARPS_MOST) return 0;
+    if (R4_SKINNY_NWARPS(nx, height, nturns) > R4_SKINNY_NWARPS_MOST) return 0;
     for (unsigned nstages = ntiles > 2 ? 2 : R4_SKINNY_NSTAGES_MOST;
          nstages > 0 && 2 * nstages >= nturns; nstages /= 2)
         for (unsigned nslots = R4_SKINNY_NSLOTS_MOST; nslots >= 4 && nslots >= 2 * nturns;
@@ -57,8 +64,9 @@ int r4_skinny_choose(const struct r4_device *device, const struct r4_gemm_produc
     double least = 0;
     int found = 0;
     if (n < p->nx || n != count_x_rows(n)) return 0;
-    for (unsigned height = R4_SKINNY_NROWS; height <= p->taken; height += R4_SKINNY_NROWS) {
-        if (height > R4_SKINNY_NROWS * R4_SKINNY_NWARPS_MOST) break;
+    for (unsigned height = R4_SKINNY_NROWS;
+         height <= p->taken && height < R4_SKINNY_NROWS * R4_SKINNY_NWARPS_MOST;
+         height += R4_SKINNY_NROWS) {
         if (p->tile_height && height != p->tile_height) continue;
         /* A warp's next turn is in the same item or the next. */
         for (unsigned nturns = R4_SKINNY_NTURNS_MOST; nturns > 0; nturns /= 2) {

@@ -92,8 +92,8 @@ bool has_tensor_cores() {
     return cuda_facts(gpu_stream()).major >= 8;
 }
 
-// Those by wgmma are for 9.0 alone.
-bool has_wgmma() {
+// Kernels with clusters are for 9.0 alone.
+bool is_hopper() {
     const auto &facts = cuda_facts(gpu_stream());
     return facts.major == 9 && facts.minor == 0;
 }
@@ -107,7 +107,7 @@ R4GemmOrder order_of(const gemm_row &row, const gemm_plan &plan) {
                                            order.nsplits <= R4_GEMM_NSPLITS_MOST);
     if (row.order == GEMM_TWO_SLICES)
         order.way = R4_GEMM_MMA_TWO_SLICES;
-    else if (has_wgmma() && is_plain)
+    else if (is_hopper() && is_plain)
         order.way = R4_GEMM_WGMMA;
     else
         order.way = order.nsplits > 1 ? R4_GEMM_MMA_SPLITS : R4_GEMM_MMA;
@@ -119,8 +119,11 @@ struct Kernel {
     r4_grid grid;
 };
 
-std::optional<Kernel> find_kernel(const r4_gemm_product &product, mx::Stream s) {
+// R4_GEMM_WGMMA stands for an order, which kernels for few rows of x have too.
+std::optional<Kernel> find_kernel(r4_gemm_product product, mx::Stream s) {
     Kernel kernel;
+    if (product.way == R4_GEMM_WGMMA && product.nexperts == 0)
+        product.way = r4_gemm_hopper_way(product.nx);
     if (!r4_gemm_grid(&cuda_device(s), &product, &kernel.numbers, &kernel.grid))
         return std::nullopt;
     return kernel;
@@ -134,7 +137,6 @@ r4_gemm_product product_of(int m, int n, int k, const R4GemmOrder &order) {
     product.nparts = 1;
     product.nsplits = static_cast<unsigned>(order.nsplits);
     product.way = static_cast<r4_gemm_way>(order.way);
-    if (product.way == R4_GEMM_WGMMA) product.way = r4_gemm_hopper_way(product.nx);
     return product;
 }
 
@@ -142,7 +144,6 @@ r4_gemm_product product_of(int m, int n, int k, const R4GemmOrder &order) {
 r4_gemm_product experts_of(int m, int n, int k, int nexperts, size_t nparts,
                            const R4GemmOrder &order) {
     auto product = product_of(m, n, k, order);
-    product.way = static_cast<r4_gemm_way>(order.way);
     product.nexperts = static_cast<unsigned>(nexperts);
     product.nparts = static_cast<unsigned>(nparts);
     return product;
@@ -210,7 +211,7 @@ static CudaGemmChoice choose(int m, int n, int k, const gemm_plan &plan) {
     if (!gemm_row_is_allowed(row))
         return {false, {}, std::string(row->proof) + ": BINADE_GEMM_ROW=published turns it on"};
     auto order = order_of(*row, plan);
-    if (has_wgmma() && order.nsplits > R4_GEMM_NSPLITS_MOST && !gemm_row_is_asked_for())
+    if (is_hopper() && order.nsplits > R4_GEMM_NSPLITS_MOST && !gemm_row_is_asked_for())
         return {
             false, {}, "more splits of K than were compared with cublasLt's: " + describe(plan)};
     if (!find_kernel(product_of(m, n, k, order), gpu_stream()))
@@ -241,10 +242,10 @@ CudaGemmChoice cuda_experts_choice(int n, int k, int nexperts) {
     if (!has_tensor_cores()) return {false, {}, "this GPU has no tensor cores for BF16"};
     if (tf32 && std::atoi(tf32) == 0)
         return {false, {}, "MLX adds without tensor cores, as MLX_ENABLE_TF32 is 0"};
-    if (!has_wgmma() && !gemm_row_is_asked_for())
+    if (!is_hopper() && !gemm_row_is_asked_for())
         return {
             false, {}, "compared with MLX's CUTLASS on Hopper only: BINADE_GEMM_ROW turns it on"};
-    order.way = has_wgmma() ? R4_GEMM_WGMMA : R4_GEMM_MMA;
+    order.way = is_hopper() ? R4_GEMM_WGMMA : R4_GEMM_MMA;
     if (!find_kernel(experts_of(1, n, k, nexperts, 1, order), gpu_stream()))
         return {false, {}, "no kernel has this shape; MLX multiplies sorted experts by CUTLASS"};
     return {true, order, "sorted experts, as MLX by CUTLASS: steps in order"};
@@ -307,7 +308,7 @@ void CudaGemm::eval_gpu(const Arrays &inputs, Arrays &outputs) {
     check_place(x, "r4_matmul");
     auto kernel = must_find(product_of(m, p.rows, p.cols, order_), stream(), "r4_matmul");
     Scalars scalars{m, p.cols, gemm_split_ncols(p.cols, order_.nsplits)};
-    if (order_.way != R4_GEMM_WGMMA) scalars.push_back(order_.reduction);
+    if (!r4_gemm_has_clusters(kernel.numbers.way)) scalars.push_back(order_.reduction);
     run(kernel, scalars, parts_, stream(), {inputs[1], inputs[2], inputs[3], x}, outputs);
     r4_count("matmul", "gemm", m, p.rows, p.cols);
 }

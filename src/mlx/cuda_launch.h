@@ -31,7 +31,8 @@ bool cuda_is_available();
 const r4_device &cuda_device(mx::Stream s);
 const gpu_facts &cuda_facts(mx::Stream s);
 
-// The name of a kernel of src/cuda/r4_gemm.cu or r4_gemm_mma.cu, by the numbers in it.
+// The name of a kernel of src/cuda/r4_gemm.cu, r4_gemm_mma.cu or r4_skinny.cu, by the numbers in
+// it.
 const char *cuda_gemm_entry(const r4_gemm_kernel &k);
 
 // To be called in eval_gpu: allocates the outputs and encodes the kernel. Inputs that are not
