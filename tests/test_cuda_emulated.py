@@ -82,6 +82,12 @@ CHANGES = [
      "sum = lane < nwarps ? sums[lane] : 0.0f;", "test_cuda_fused"),
     ("r4_gemm_wgmma.cuh", "            r4_publish();", "", "test_cuda_gemm"),
     ("r4_gemm_wgmma.cuh", "        r4_sync_some(1, 2 * NX);", "", "test_cuda_gemm"),
+    ("r4_skinny.cuh", "            r4_wait(block.turn(tile, turn), s.parity);\n", "",
+     "test_cuda_gemm"),
+    ("r4_skinny.cuh", "__any_sync(~0u, half_of(e.held) <= half)",
+     "__any_sync(~0u, half_of(e.held) < half)", "test_cuda_gemm"),
+    ("r4_skinny_copy.cuh", "            r4_wait(block.slot_full(slot) + 8, parity ^ 1);\n", "",
+     "test_cuda_gemm"),
     ("r4_gemm_copy.cuh", "                slot.wait_empty();\n", "", "test_cuda_gemm_mma"),
     ("r4_gemm_decode.cuh", "            slot.wait_empty();\n", "", "test_cuda_gemm_mma"),
 ]  # fmt: skip

@@ -12,9 +12,10 @@ static const r4_gemm_tile tiles[] = {
 };
 /* With four warps taking turns at a tile, two, or one. */
 static const r4_gemm_tile skinny_tiles[] = {
-    {8, 16, R4_GEMM_SKINNY},   {8, 48, R4_GEMM_SKINNY},   {8, 96, R4_GEMM_SKINNY},
-    {16, 64, R4_GEMM_SKINNY},  {16, 128, R4_GEMM_SKINNY}, {32, 16, R4_GEMM_SKINNY},
-    {32, 112, R4_GEMM_SKINNY}, {32, 144, R4_GEMM_SKINNY},
+    {8, 16, R4_GEMM_SKINNY},   {8, 48, R4_GEMM_SKINNY},  {8, 96, R4_GEMM_SKINNY},
+    {8, 128, R4_GEMM_SKINNY},  {8, 144, R4_GEMM_SKINNY}, {16, 64, R4_GEMM_SKINNY},
+    {16, 128, R4_GEMM_SKINNY}, {32, 16, R4_GEMM_SKINNY}, {32, 112, R4_GEMM_SKINNY},
+    {32, 144, R4_GEMM_SKINNY},
 };
 
 /* ---- One weight ------------------------------------------------------------------------------ */
@@ -190,6 +191,7 @@ int main(int argc, char **argv) {
         check_weight(100, 704, FEW_ESCAPES, {3, 17});
         check_weight(150, 256, PATTERNS, {3});
         check_weight(64, 1152, CANCELLING, {65});
+        check_weight(32, 2560, CANCELLING, {5}); /* stages come round */
         check_experts(3, 64, 256, FEW_ESCAPES, {0, 0, 2, 2, 2});
         return end_checks();
     }
