@@ -16,7 +16,8 @@ static unsigned count_x_rows(unsigned nx) {
  * and a warp has all of its own to do; all tiles share the multiprocessor. */
 static double cycles(const struct r4_device *device, const struct r4_gemm_product *p, unsigned nx,
                      const struct r4_gemm_shape *shape) {
-    const double ntiles = shape->height / R4_SKINNY_NROWS, start = 7000, next_item = 600;
+    const double start = 7000, next_item = 600;
+    const int ntiles = shape->height / R4_SKINNY_NROWS;
     const double turn = 510 + 6.5 * nx, alone = (1850 + 10.0 * nx) / shape->nturns;
     const double shared = (330 + 1.6 * nx) * ntiles;
     const double nhalves = p->ncols / (R4_GROUP_NCOLS / 2.0) / p->nsplits;
