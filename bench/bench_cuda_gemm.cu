@@ -70,11 +70,8 @@ class product {
 
     /* Whether a kernel multiplies so, and with which shape; tile: as r4_gpu_gemm takes it. */
     bool find(const r4_gemm_tile &tile, r4_gemm_kernel *kernel, r4_grid *grid) const {
-        const bool is_asked_for = tile.nx || tile.height;
         const r4_gemm_product asked = {
-            nx,      w.ncols,     w.nrows,
-            1,       nsplits,     0,
-            tile.nx, tile.height, is_asked_for ? tile.way : r4_gemm_hopper_way(nx)};
+            nx, w.ncols, w.nrows, 1, nsplits, 0, tile.nx, tile.height, r4_gemm_way_of(tile, nx)};
         return is_known_ && r4_gemm_grid(&r4_gpu_device(), &asked, kernel, grid);
     }
 

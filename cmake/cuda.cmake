@@ -12,9 +12,9 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 
 add_library(binade_cuda STATIC src/cuda/r4_launch.cu src/cuda/r4_launch_normed.cu
             src/cuda/r4_launch_gemm.cu src/cuda/r4_grid.c src/cuda/r4_gemm_grid.c
-            src/cuda/r4_skinny_grid.c src/cuda/gpu_driver.c src/cuda/gemm_plan.c src/cuda/gemm_table.c
-            src/cuda/r4_gpu_plain.c src/cuda/r4_mma_plain.c src/format/fixed.c
-            src/format/rice.c src/format/rank_table.c)
+            src/cuda/r4_skinny_grid.c src/cuda/gpu_driver.c src/cuda/gemm_plan.c
+            src/cuda/gemm_table.c src/cuda/r4_gpu_plain.c src/cuda/r4_mma_plain.c
+            src/format/fixed.c src/format/rice.c src/format/rank_table.c)
 target_include_directories(binade_cuda PUBLIC src tests/cuda)
 # Products must round before they add wherever the code does not fuse them itself.
 target_compile_options(binade_cuda PUBLIC

@@ -54,8 +54,8 @@ add_custom_command(OUTPUT gpu_sources.c
                    DEPENDS ${device_paths} "${PROJECT_SOURCE_DIR}/cmake/embed.cmake" VERBATIM)
 add_library(binade_mlx SHARED ${mlx_sources} src/cuda/gpu_driver.c src/cuda/r4_grid.c
             src/cuda/r4_gemm_grid.c src/cuda/r4_skinny_grid.c src/cuda/gemm_plan.c
-            src/cuda/gemm_table.c src/cuda/r4_gpu_plain.c src/metal/metal_kernels.c src/metal/metal_plan.c
-            src/metal/metal_rules.c "${CMAKE_CURRENT_BINARY_DIR}/gpu_sources.c")
+            src/cuda/gemm_table.c src/cuda/r4_gpu_plain.c src/metal/metal_kernels.c
+            src/metal/metal_plan.c src/metal/metal_rules.c "${CMAKE_CURRENT_BINARY_DIR}/gpu_sources.c")
 target_compile_features(binade_mlx PUBLIC cxx_std_20)
 target_compile_options(binade_mlx PRIVATE ${mlx_cxx_flags})
 target_include_directories(binade_mlx PRIVATE src)

@@ -47,9 +47,7 @@ template <int PER_LANE, int NX, int HEIGHT, class Items> struct r4_gemm_decoder 
         items.advance(at.item);
         settle(at);
     }
-    __device__ unsigned nslices_of(const place &at) const {
-        return min(r4_nslices(ncols) - at.g * R4_GROUP_NSLICES, (unsigned)R4_GROUP_NSLICES);
-    }
+    __device__ unsigned nslices_of(const place &at) const { return r4_group_nslices(ncols, at.g); }
 
     __device__ r4_share read_row(const unsigned char *from) const {
         return {r4_read16(from + 16 * lane), r4_read8(from + R4_GROUP_CODES_AT + 8 * lane)};

@@ -156,3 +156,13 @@ int r4_gemm_grid(const struct r4_device *device, const struct r4_gemm_product *p
     *grid = (struct r4_grid){(unsigned)nblocks, nthreads, device->shared_most};
     return 1;
 }
+
+unsigned r4_gemm_list_shape(const struct r4_gemm_kernel *k, int numbers[R4_GEMM_SHAPE_MOST]) {
+    const struct r4_gemm_shape *s = &k->shape;
+    const int is_skinny = k->way == R4_GEMM_SKINNY;
+    numbers[0] = s->height;
+    numbers[1] = is_skinny ? s->nturns : s->x_nrows;
+    numbers[2] = s->nslots;
+    numbers[3] = s->nstages;
+    return is_skinny ? 4 : 3;
+}

@@ -52,6 +52,11 @@ struct r4_gemm_kernel {
     enum r4_gemm_way way;
 };
 
+/* The numbers of a shape, in the order in which kernels of its way take them; how many there are.
+ */
+enum { R4_GEMM_SHAPE_MOST = 4 };
+unsigned r4_gemm_list_shape(const struct r4_gemm_kernel *kernel, int numbers[R4_GEMM_SHAPE_MOST]);
+
 /* Clusters of n blocks, 1 .. R4_GEMM_NSPLITS_MOST, that are on the device at once, of which a part
  * stays idle where they do not fill its groups of multiprocessors: what an H200's driver answers,
  * of 132 multiprocessors. */

@@ -56,6 +56,12 @@ R4_GPU_FN unsigned r4_ngroups(unsigned ncols) {
     return (ncols + R4_GROUP_NCOLS - 1) / R4_GROUP_NCOLS;
 }
 
+/* Slices of group g. */
+R4_GPU_FN unsigned r4_group_nslices(unsigned ncols, unsigned g) {
+    unsigned nleft = r4_nslices(ncols) - g * R4_GROUP_NSLICES;
+    return nleft < R4_GROUP_NSLICES ? nleft : (unsigned)R4_GROUP_NSLICES;
+}
+
 R4_GPU_FN unsigned r4_mask_shift(unsigned ncols) {
     unsigned shift = 0;
     while ((ncols - 1) / R4_SPAN_NCOLS >> shift > 31)

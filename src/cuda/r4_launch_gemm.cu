@@ -11,16 +11,17 @@
 #include "cuda/r4_launch_gemm_all.cuh"
 #undef R4_PER_LANE
 
+/* By splits: a name up to their number, and behind it. */
+#define SPLITS_OF(NAME, MORE)                                                                      \
+    R4_ENTRY(NAME##1##MORE), R4_CLUSTER_ENTRY(NAME##2##MORE, 2),                                   \
+        R4_CLUSTER_ENTRY(NAME##3##MORE, 3), R4_CLUSTER_ENTRY(NAME##4##MORE, 4),                    \
+        R4_CLUSTER_ENTRY(NAME##5##MORE, 5)
 /* Experts with one part and with two, then by splits. */
 #define KERNELS_OF(NX, PER_LANE)                                                                   \
     {                                                                                              \
         R4_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_0_1),                                          \
             R4_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_0_2),                                      \
-            R4_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_1_1),                                      \
-            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_2_1, 2),                           \
-            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_3_1, 3),                           \
-            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_4_1, 4),                           \
-            R4_CLUSTER_ENTRY(binade_r4_gemm_##NX##_##PER_LANE##_5_1, 5)                            \
+            SPLITS_OF(binade_r4_gemm_##NX##_##PER_LANE##_, _1)                                     \
     }
 /* The same, then by enum r4_gemm_way. */
 #define MMA_KERNELS_OF(PER_LANE)                                                                   \
@@ -39,13 +40,7 @@ static const void *const mma_kernels[2][R4_GEMM_MMA_TWO_SLICES + 2] = {MMA_KERNE
                                                                        MMA_KERNELS_OF(2)};
 
 #define SKINNY_OF(NX, PER_LANE)                                                                    \
-    {                                                                                              \
-        R4_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_1),                                          \
-            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_2, 2),                           \
-            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_3, 3),                           \
-            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_4, 4),                           \
-            R4_CLUSTER_ENTRY(binade_r4_skinny_##NX##_##PER_LANE##_5, 5)                            \
-    }
+    { SPLITS_OF(binade_r4_skinny_##NX##_##PER_LANE##_, ) }
 /* By rows of x, columns a lane, splits. */
 static const void *const skinny_kernels[3][2][R4_GEMM_NSPLITS_MOST] = {
     {SKINNY_OF(8, 4), SKINNY_OF(8, 2)},
@@ -83,11 +78,10 @@ static cudaError_t launch(const r4_gemm_product &product, const r4_view *parts, 
         arguments.push_back(&v.y);
     for (auto &number : numbers)
         arguments.push_back(&number);
-    auto &s = kernel.shape;
-    if (kernel.way == R4_GEMM_SKINNY)
-        arguments.insert(arguments.end(), {&s.height, &s.nturns, &s.nslots, &s.nstages});
-    else
-        arguments.insert(arguments.end(), {&s.height, &s.x_nrows, &s.nslots});
+    int shape[R4_GEMM_SHAPE_MOST];
+    const unsigned nshape = r4_gemm_list_shape(&kernel, shape);
+    for (unsigned i = 0; i < nshape; i++)
+        arguments.push_back(&shape[i]);
     for (auto &v : views) {
         arguments.insert(arguments.end(), {&v.row0, &v.taken});
         if (indices) arguments.push_back(&v.block_nrows);
@@ -105,9 +99,9 @@ static cudaError_t launch(const r4_gemm_product &product, const r4_view *parts, 
 cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,
                         unsigned split_ncols, cudaStream_t stream, const r4_gemm_tile &tile) {
     const unsigned ncols = part.w.ncols;
-    const r4_gemm_way way = tile.nx || tile.height ? tile.way : r4_gemm_hopper_way(nx);
-    return launch({nx, ncols, part.taken, 1, nsplits, 0, tile.nx, tile.height, way}, &part, x,
-                  nullptr, {nx, ncols, split_ncols}, stream);
+    return launch(
+        {nx, ncols, part.taken, 1, nsplits, 0, tile.nx, tile.height, r4_gemm_way_of(tile, nx)},
+        &part, x, nullptr, {nx, ncols, split_ncols}, stream);
 }
 
 cudaError_t r4_gpu_gemm_mma(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,

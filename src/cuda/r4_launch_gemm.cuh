@@ -12,6 +12,11 @@ struct r4_gemm_tile {
     r4_gemm_way way;
 };
 
+/* That of r4_gpu_gemm: without a tile the faster one. */
+inline r4_gemm_way r4_gemm_way_of(const r4_gemm_tile &tile, unsigned nx) {
+    return tile.nx || tile.height ? tile.way : r4_gemm_hopper_way(nx);
+}
+
 /* y [nx][taken] of x [nx][ncols], 16-byte aligned; K in splits of split_ncols columns, whole units
  * of 64. On Hopper. */
 cudaError_t r4_gpu_gemm(const r4_view &part, const uint16_t *x, unsigned nx, unsigned nsplits,

@@ -1,4 +1,5 @@
-/* r4_launch_mma_each.cuh - all kernels of r4_gemm_mma.cu for R4_PER_LANE, for r4_launch_gemm.cu. */
+/* r4_launch_mma_each.cuh - all kernels of r4_gemm_mma.cu for R4_PER_LANE, for
+ * r4_launch_gemm_all.cuh. */
 #define R4_NPARTS 1
 #define R4_ORDER 0
 #include "cuda/r4_gemm_mma.cu"

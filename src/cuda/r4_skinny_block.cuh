@@ -53,8 +53,9 @@ template <int NX> struct r4_skinny_block {
         return tile_barriers(tile) + 16 * R4_SKINNY_NSTAGES_MOST + 8 * turn;
     }
 
-    __device__ unsigned slots() const { return shared + R4_SKINNY_BARRIERS_NBYTES; }
-    __device__ unsigned slot(unsigned i) const { return slots() + i * NX * R4_SKINNY_X_ROW_NBYTES; }
+    __device__ unsigned slot(unsigned i) const {
+        return shared + R4_SKINNY_BARRIERS_NBYTES + i * NX * R4_SKINNY_X_ROW_NBYTES;
+    }
     __device__ unsigned tile(unsigned i) const {
         return slot(nslots) + i * (NX * R4_SKINNY_SUMS_NBYTES + nstages * R4_SKINNY_STAGE_NBYTES);
     }

@@ -49,7 +49,7 @@ template <int NX, int NSPLITS> struct r4_skinny_stages {
         return (size_t)r4_nslices(block.ncols) * R4_SLICE_NBYTES;
     }
     __device__ unsigned nslices_of(unsigned group) const {
-        return min(r4_nslices(block.ncols) - group * R4_GROUP_NSLICES, (unsigned)R4_GROUP_NSLICES);
+        return r4_group_nslices(block.ncols, group);
     }
 
     /* Of the weight, the tile's. */

@@ -165,11 +165,8 @@ void check_place(const mx::array &x, const char *operation) {
 // scalars: those before the shape.
 void run(const Kernel &kernel, Scalars scalars, const std::vector<CudaPart> &parts, mx::Stream s,
          const Arrays &inputs, const Arrays &outputs) {
-    const auto &shape = kernel.numbers.shape;
-    if (kernel.numbers.way == R4_GEMM_SKINNY)
-        scalars.insert(scalars.end(), {shape.height, shape.nturns, shape.nslots, shape.nstages});
-    else
-        scalars.insert(scalars.end(), {shape.height, shape.x_nrows, shape.nslots});
+    int shape[R4_GEMM_SHAPE_MOST];
+    scalars.insert(scalars.end(), shape, shape + r4_gemm_list_shape(&kernel.numbers, shape));
     for (const auto &p : parts) {
         scalars.insert(scalars.end(), {p.row0, p.rows});
         if (kernel.numbers.nsplits == 0) scalars.push_back(p.block_rows);
