@@ -1,7 +1,10 @@
 // cuda_launch.cpp - see cuda_launch.h.
 #include "mlx/cuda_launch.h"
 
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -165,18 +168,41 @@ const char *cuda_gemm_entry(const r4_gemm_kernel &k) {
     return found->first.c_str();
 }
 
-Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,
-                 const std::vector<mx::Shape> &shapes, const std::vector<mx::Dtype> &dtypes) {
+static Arrays make_node(const CudaLaunch &launch, const std::string &code, mx::Stream s,
+                        const Arrays &inputs, const std::vector<mx::Shape> &shapes,
+                        const std::vector<mx::Dtype> &dtypes) {
     const auto &grid = launch.grid;
     auto nthreads = static_cast<int>(grid.nthreads);
     return mx::fast::precompiled_cuda_kernel(
-        launch.kernel, code_of(launch.kernel, gpu_of(s).facts), inputs, shapes, dtypes,
-        launch.scalars, {static_cast<int>(grid.nblocks) * nthreads, 1, 1}, {nthreads, 1, 1},
+        launch.kernel, code, inputs, shapes, dtypes, launch.scalars,
+        {static_cast<int>(grid.nblocks) * nthreads, 1, 1}, {nthreads, 1, 1},
         static_cast<int>(grid.shared_nbytes), std::nullopt, true, s);
 }
 
+Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,
+                 const std::vector<mx::Shape> &shapes, const std::vector<mx::Dtype> &dtypes) {
+    return make_node(launch, code_of(launch.kernel, gpu_of(s).facts), s, inputs, shapes, dtypes);
+}
+
+// Eight bytes of the same hash: std::hash of libstdc++ is MurmurHash64A, each step of which can be
+// undone. Nothing where it is another function.
+static std::optional<std::string> same_hash(const std::string &text) {
+    constexpr uint64_t seed = 0xc70f6907, times = 0xc6a4a7935bd1e995, back = 0x5f7a0ea7e59b19bd;
+    static_assert(times * back == 1, "modulo 2^64");
+    auto mix = [](uint64_t v) { return v ^ (v >> 47); }; // undoes itself
+    std::string eight(8, '\0');
+    uint64_t v = std::hash<std::string>{}(text);
+    v = (mix(mix(v) * back) * back) ^ seed ^ (eight.size() * times);
+    v = mix(v * back) * back;
+    std::memcpy(eight.data(), &v, eight.size());
+    if (std::hash<std::string>{}(eight) != std::hash<std::string>{}(text)) return std::nullopt;
+    return eight;
+}
+
 // Nodes are made anew for each token, while what a launch is hardly changes: without this, MLX
-// would copy the machine code each time.
+// would copy the machine code each time. It would also hash the code each time, some microseconds,
+// to find what it made of it the first time. It looks for nothing but the kernel's name and this
+// hash, so that after the first time a text of eight bytes stands for the code.
 void cuda_run(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs, Arrays outputs) {
     using Key = std::tuple<const char *, unsigned, int, Scalars>;
     constexpr size_t most = 512; // launches are few, but for the lengths of prompts
@@ -184,16 +210,21 @@ void cuda_run(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs, Arra
 
     if (prepared.size() >= most) prepared.clear();
     auto &primitive = prepared[{launch.kernel, launch.grid.nblocks, s.index, launch.scalars}];
-    if (!primitive) {
-        std::vector<mx::Shape> shapes;
-        std::vector<mx::Dtype> dtypes;
-        for (const auto &out : outputs) {
-            shapes.push_back(out.shape());
-            dtypes.push_back(out.dtype());
-        }
-        primitive = cuda_node(launch, s, inputs, shapes, dtypes)[0].primitive_ptr();
+    if (primitive) return primitive->eval_gpu(inputs, outputs);
+    std::vector<mx::Shape> shapes;
+    std::vector<mx::Dtype> dtypes;
+    for (const auto &out : outputs) {
+        shapes.push_back(out.shape());
+        dtypes.push_back(out.dtype());
     }
-    primitive->eval_gpu(inputs, outputs);
+    const auto &code = code_of(launch.kernel, gpu_of(s).facts);
+    auto make = [&](const std::string &text) {
+        return make_node(launch, text, s, inputs, shapes, dtypes)[0].primitive_ptr();
+    };
+    auto first = make(code);
+    first->eval_gpu(inputs, outputs);
+    auto alias = same_hash(code);
+    primitive = alias ? make(*alias) : first;
 }
 
 } // namespace binade
