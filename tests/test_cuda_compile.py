@@ -1,6 +1,6 @@
 """Kernels of src/cuda compile by themselves for the GPUs that are meant to run them, by NVIDIA's
-run-time compiler, and are as small as they were made: all but those for several rows of x, of which
-there are many, which take seconds each. Of them every kind is compiled, but not for every GPU.
+run-time compiler: all but those for several rows of x, of which there are many, which take seconds
+each. Of them every kind is compiled, but not for every GPU.
 
 The compiler comes from PyPI and needs no GPU. Nothing is run: tests/cuda does that, on a GPU.
 """
@@ -15,78 +15,78 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+EMPTY_NBYTES = 5000  # what is less has no code
 GPUS = ["sm_80", "sm_89", "sm_90a", "sm_100", "sm_120"]
-# Kernel, its file, definitions, the most bytes on sm_90a. MLX hashes machine code at every launch,
-# so those that run at every token were made small, and are kept so.
+# Kernel, its file, definitions.
 KERNELS = [
-    ("matvec_1", "matvec", "R4_NPARTS=1", 15800),
-    ("matvec_2", "matvec", "R4_NPARTS=2", 16700),
-    ("matvec_3", "matvec", "R4_NPARTS=3", 18200),
-    ("matvec_normed_1", "matvec_normed", "R4_NPARTS=1", 22500),
-    ("matvec_normed_2", "matvec_normed", "R4_NPARTS=2", 23600),
-    ("matvec_normed_3", "matvec_normed", "R4_NPARTS=3", 25000),
-    ("matvec_gated_normed", "gated_normed", "R4_NPARTS=2", 23300),
-    ("matvec_any", "matvec_any", "", 7000),
-    ("gather_any", "gather_any", "", 10500),
-    ("gather_1", "gather", "R4_NPARTS=1", 19800),
-    ("gather_2", "gather", "R4_NPARTS=2", 20800),
-    ("matvec_added", "matvec_fused", "R4_NPARTS=1", 15900),
-    ("matvec_gated", "matvec_fused", "R4_NPARTS=2", 17000),
-    ("gather_gated", "gather_gated", "R4_NPARTS=2", 21500),
-    ("rows", "rows", "", 14300),
-    ("rebuild", "rebuild", "", 28000),
-    ("from_rice_1", "from_rice", "R4_PASS=1", 24000),
-    ("from_rice_2", "from_rice", "R4_PASS=2", 24000),
-    ("from_fixed_1", "from_fixed", "R4_PASS=1", 16000),
-    ("from_fixed_2", "from_fixed", "R4_PASS=2", 16000),
-    ("measure_fixed", "measure_fixed", "R4_PASS=1", 10000),
-    ("count_fixed", "measure_fixed", "R4_PASS=2", 10000),
-    ("from_bf16_1", "from_bf16", "R4_PASS=1", 12000),
-    ("from_bf16_2", "from_bf16", "R4_PASS=2", 12000),
-    ("scan", "scan", "", 10000),
-    ("count", "count", "", 8000),
+    ("matvec_1", "matvec", "R4_NPARTS=1"),
+    ("matvec_2", "matvec", "R4_NPARTS=2"),
+    ("matvec_3", "matvec", "R4_NPARTS=3"),
+    ("matvec_normed_1", "matvec_normed", "R4_NPARTS=1"),
+    ("matvec_normed_2", "matvec_normed", "R4_NPARTS=2"),
+    ("matvec_normed_3", "matvec_normed", "R4_NPARTS=3"),
+    ("matvec_gated_normed", "gated_normed", "R4_NPARTS=2"),
+    ("matvec_any", "matvec_any", ""),
+    ("gather_any", "gather_any", ""),
+    ("gather_1", "gather", "R4_NPARTS=1"),
+    ("gather_2", "gather", "R4_NPARTS=2"),
+    ("matvec_added", "matvec_fused", "R4_NPARTS=1"),
+    ("matvec_gated", "matvec_fused", "R4_NPARTS=2"),
+    ("gather_gated", "gather_gated", "R4_NPARTS=2"),
+    ("rows", "rows", ""),
+    ("rebuild", "rebuild", ""),
+    ("from_rice_1", "from_rice", "R4_PASS=1"),
+    ("from_rice_2", "from_rice", "R4_PASS=2"),
+    ("from_fixed_1", "from_fixed", "R4_PASS=1"),
+    ("from_fixed_2", "from_fixed", "R4_PASS=2"),
+    ("measure_fixed", "measure_fixed", "R4_PASS=1"),
+    ("count_fixed", "measure_fixed", "R4_PASS=2"),
+    ("from_bf16_1", "from_bf16", "R4_PASS=1"),
+    ("from_bf16_2", "from_bf16", "R4_PASS=2"),
+    ("scan", "scan", ""),
+    ("count", "count", ""),
 ]
 # Several rows of x by wgmma: rows of x at a time, columns a lane, splits (0: experts), parts.
 GEMM_KERNELS = [
-    (64, 4, 1, 1, 62000),
-    (64, 2, 0, 2, 71500),
-    (128, 4, 5, 1, 57500),
-    (128, 2, 0, 1, 62000),
+    (64, 4, 1, 1),
+    (64, 2, 0, 2),
+    (128, 4, 5, 1),
+    (128, 2, 0, 1),
 ]
 # Few rows of x: as many at most, columns a lane, splits.
 SKINNY_KERNELS = [
-    (8, 4, 1, 37000),
-    (8, 2, 3, 40000),
-    (16, 2, 1, 38000),
-    (32, 4, 5, 44500),
+    (8, 4, 1),
+    (8, 2, 3),
+    (16, 2, 1),
+    (32, 4, 5),
 ]
 # By mma.sync: a GPU, columns a lane, order of sums (0: experts), parts. Hopper has them for orders
 # that its own do not keep.
 MMA_KERNELS = [
-    ("sm_80", 4, 1, 1, 46000),
-    ("sm_89", 2, 0, 2, 55500),
-    ("sm_90a", 4, 2, 1, 48500),
-    ("sm_100", 2, 2, 1, 56000),
-    ("sm_120", 4, 3, 1, 46500),
+    ("sm_80", 4, 1, 1),
+    ("sm_89", 2, 0, 2),
+    ("sm_90a", 4, 2, 1),
+    ("sm_100", 2, 2, 1),
+    ("sm_120", 4, 3, 1),
 ]
 
 
 def list_builds():
-    """GPU, kernel, file, definitions, the most bytes or None."""
-    for kernel, file, definition, most in KERNELS:
-        for gpu in GPUS:
-            yield gpu, kernel, file, definition, most if gpu == "sm_90a" else None
-    for *numbers, most in GEMM_KERNELS:
-        names = ("R4_NX", "R4_PER_LANE", "R4_NSPLITS", "R4_NPARTS")
-        yield "sm_90a", *name_kernel("gemm", names, numbers), most
-        yield "sm_80", *name_kernel("gemm", names, numbers), 5000  # empty
-    for *numbers, most in SKINNY_KERNELS:
-        names = ("R4_NX", "R4_PER_LANE", "R4_NSPLITS")
-        yield "sm_90a", *name_kernel("skinny", names, numbers), most
-        yield "sm_80", *name_kernel("skinny", names, numbers), 5000  # empty
-    for gpu, *numbers, most in MMA_KERNELS:
+    """GPU, kernel, file, definitions, whether nothing is to be in it."""
+    for gpu in GPUS:
+        for kernel in KERNELS:
+            yield gpu, *kernel, False
+    for numbers in GEMM_KERNELS:
+        kernel = name_kernel("gemm", ("R4_NX", "R4_PER_LANE", "R4_NSPLITS", "R4_NPARTS"), numbers)
+        yield "sm_90a", *kernel, False
+        yield "sm_80", *kernel, True
+    for numbers in SKINNY_KERNELS:
+        kernel = name_kernel("skinny", ("R4_NX", "R4_PER_LANE", "R4_NSPLITS"), numbers)
+        yield "sm_90a", *kernel, False
+        yield "sm_80", *kernel, True
+    for gpu, *numbers in MMA_KERNELS:
         names = ("R4_PER_LANE", "R4_ORDER", "R4_NPARTS")
-        yield gpu, *name_kernel("gemm_mma", names, numbers), most
+        yield gpu, *name_kernel("gemm_mma", names, numbers), False
 
 
 def name_kernel(file, names, numbers):
@@ -141,14 +141,14 @@ def test_every_file_is_compiled():
 
 if sys.platform == "linux":  # NVIDIA has no compiler for macOS
 
-    @pytest.mark.parametrize(("gpu", "kernel", "file", "definition", "most"), BUILDS)
-    def test_kernel_compiles(gpu, kernel, file, definition, most):
+    @pytest.mark.parametrize(("gpu", "kernel", "file", "definition", "is_empty"), BUILDS)
+    def test_kernel_compiles(gpu, kernel, file, definition, is_empty):
         source = (ROOT / f"src/cuda/r4_{file}.cu").read_bytes()
         status, log, code = compile_device_code(gpu, source, definition)
         assert status == 0, log
         assert "warning" not in log, log
         assert list_entries(code) == [f"binade_r4_{kernel}".encode()]
-        assert most is None or len(code) <= most
+        assert (len(code) < EMPTY_NBYTES) == is_empty
 
     def test_an_error_is_an_error():
         status, log, _ = compile_device_code("sm_90a", b"__global__ void k() { nowhere(); }")

@@ -1,6 +1,7 @@
 /* r4_engine.cuh - products of rows with x in the order of MLX's CUDA gemv: what the matvec and the
  * gather share. Which rows, of which weight, with which x, is told by a `Rows`:
  *
+ *   nstages            spans of a warp's ring
  *   Cursor             a virtual row: one of those that a launch multiplies
  *   first(), advance(cursor), has(cursor)   the virtual rows of this warp
  *   bytes(cursor, row_nbytes), header(cursor), escapes(cursor), bases(cursor)   of its weight
@@ -15,14 +16,13 @@
  * depends on how many columns a lane takes at once. Behind column K it is -0: added to any sum as
  * a product with a weight that is finite and positive, it changes no bit.
  *
- * Each warp copies its rows through a ring in shared memory, R4_NSTAGES spans of 8 slices deep and
- * over the ends of rows. x is asked for before the first of them, as all else waits for it. More
- * stages are slower on an H200: a warp whose copies wait behind all copies of the other warps
- * starts late, and nobody takes over its rows.
+ * Each warp copies its rows through a ring in shared memory, some spans of 8 slices deep and over
+ * the ends of rows. x is asked for before the first of them, as all else waits for it. More stages
+ * than the matvec's 3 and the gather's 2 are slower on an H200: a warp whose copies wait behind all
+ * copies of the other warps starts late, and nobody takes over its rows.
  *
- * A whole span without escapes goes the fast way. All else, flagged spans and what follows the last
- * whole span, goes group by group through one place, which keeps the machine code small: MLX
- * hashes it at every launch.
+ * Spans without escapes go the fast way, whole ones the fastest. Flagged ones go group by group
+ * through one place.
  */
 #ifndef BINADE_CUDA_R4_ENGINE_CUH
 #define BINADE_CUDA_R4_ENGINE_CUH
@@ -144,9 +144,13 @@ template <class Rows> struct r4_copies {
     unsigned slot;
 };
 
-static __device__ __forceinline__ unsigned r4_next_slot(unsigned slot) {
-    return slot == R4_RING_NBYTES - R4_SPAN_NBYTES ? 0 : slot + R4_SPAN_NBYTES;
-}
+template <class Rows> struct r4_ring {
+    static constexpr unsigned nbytes = Rows::nstages * R4_SPAN_NBYTES;
+
+    __device__ static unsigned next(unsigned slot) {
+        return slot == nbytes - R4_SPAN_NBYTES ? 0 : slot + R4_SPAN_NBYTES;
+    }
+};
 
 template <class Rows>
 static __device__ __forceinline__ void r4_begin_row(const Rows &rows, unsigned nslices,
@@ -166,7 +170,7 @@ static __device__ __forceinline__ void r4_copy_span(const Rows &rows, unsigned n
     r4_copy_if<512>((int)lane + 32, copies.left, to, copies.from);
     r4_copy_if<1024>((int)lane + 64, copies.left, to, copies.from);
     r4_commit_copies();
-    copies.slot = r4_next_slot(copies.slot);
+    copies.slot = r4_ring<Rows>::next(copies.slot);
     copies.left -= R4_SPAN_NCHUNKS;
     copies.from += R4_SPAN_NCHUNKS;
     if (copies.left > 0) return;
@@ -174,30 +178,63 @@ static __device__ __forceinline__ void r4_copy_span(const Rows &rows, unsigned n
     r4_begin_row(rows, nslices, lane, copies);
 }
 
-/* The slices of a span from group g on, the fast way if there are eight without escapes. */
+/* A whole group, AT bytes behind the span's first. */
+template <int AT>
+static __device__ __forceinline__ float r4_add_whole(float sum, unsigned here, unsigned xs,
+                                                     unsigned bases, unsigned lane) {
+    unsigned pairs[8];
+    r4_unpack(
+        {r4_shared16<AT>(here + 16 * lane), r4_shared8<AT + R4_GROUP_CODES_AT>(here + 8 * lane)},
+        bases, pairs);
+    return r4_add_group<AT / R4_GROUP_NBYTES * R4_GROUP_NCOLS * 4>(sum, pairs, xs);
+}
+
+/* The I-th of the slices behind the last group, without escapes, and those behind it. */
+template <int I = 0>
+static __device__ __forceinline__ float r4_add_singles(float sum, unsigned here, unsigned xs,
+                                                       unsigned nslices, unsigned bases,
+                                                       unsigned lane) {
+    constexpr int at = I * R4_SLICE_NBYTES;
+    if (nslices == I) return sum;
+    unsigned pairs[4];
+    r4_unpack8(r4_shared4<at>(here + 4 * lane), 0,
+               r4_join_codes(r4_shared2<at + R4_SLICE_CODES_AT>(here + 2 * lane), 0), bases, pairs);
+    sum = r4_add4<I * R4_SLICE_NCOLS * 4>(sum, pairs[0], pairs[1], xs);
+    if constexpr (I + 2 < R4_GROUP_NSLICES)
+        return r4_add_singles<I + 1>(sum, here, xs, nslices, bases, lane);
+    return sum;
+}
+
+/* The slices of a span, which begins with group g; nslices: of the row, from there on. */
 static __device__ __forceinline__ float r4_add_span(float sum, unsigned here, unsigned xs,
                                                     unsigned g, unsigned nslices, unsigned bases,
                                                     unsigned lane, bool flagged,
                                                     const unsigned *escapes, r4_escapes &e) {
-    unsigned pairs[8];
     if (nslices >= 2 * R4_GROUP_NSLICES && !flagged) {
-        unsigned wide = here + 16 * lane, narrow = here + 8 * lane;
-        r4_unpack({r4_shared16<0>(wide), r4_shared8<512>(narrow)}, bases, pairs);
-        sum = r4_add_group<0>(sum, pairs, xs);
-        r4_unpack({r4_shared16<768>(wide), r4_shared8<1280>(narrow)}, bases, pairs);
-        return r4_add_group<2048>(sum, pairs, xs);
+        sum = r4_add_whole<0>(sum, here, xs, bases, lane);
+        return r4_add_whole<R4_GROUP_NBYTES>(sum, here, xs, bases, lane);
+    }
+    if (!flagged) {
+        if (nslices >= R4_GROUP_NSLICES) {
+            sum = r4_add_whole<0>(sum, here, xs, bases, lane);
+            here += R4_GROUP_NBYTES;
+            xs += R4_GROUP_NCOLS * 4;
+            nslices -= R4_GROUP_NSLICES;
+        }
+        return r4_add_singles(sum, here, xs, nslices, bases, lane);
     }
     int nleft = (int)min(nslices, 2u * R4_GROUP_NSLICES);
 #pragma unroll 1
     for (; nleft > 0; nleft -= R4_GROUP_NSLICES, g++) {
         r4_share share;
+        unsigned pairs[8];
         if (nleft >= R4_GROUP_NSLICES)
             share = {r4_shared16<0>(here + 16 * lane), r4_shared8<512>(here + 8 * lane)};
         else
             share = r4_read_singles((const unsigned char *)__cvta_shared_to_generic(here), lane,
                                     (unsigned)nleft);
         r4_unpack(share, bases, pairs);
-        if (flagged) r4_patch_group(escapes, g, lane, bases, e, pairs);
+        r4_patch_group(escapes, g, lane, bases, e, pairs);
         sum = r4_add_group<0>(sum, pairs, xs);
         here += R4_GROUP_NBYTES;
         xs += R4_GROUP_NCOLS * 4;
@@ -205,8 +242,8 @@ static __device__ __forceinline__ float r4_add_span(float sum, unsigned here, un
     return sum;
 }
 
-/* xs: shared memory, 16-byte aligned: nstaged * ngroups * 512 floats, then for each warp
- * R4_RING_NBYTES. */
+/* xs: shared memory, 16-byte aligned: nstaged * ngroups * 512 floats, then each warp's ring.
+ */
 template <class Rows>
 static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned ncols,
                                                    unsigned per_lane, float *xs) {
@@ -215,7 +252,7 @@ static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned nc
     const unsigned x_first = r4_hide((unsigned)__cvta_generic_to_shared(xs) + 16 * lane);
     const unsigned ring =
         r4_hide((unsigned)__cvta_generic_to_shared(xs + (size_t)rows.nstaged() * npositions) +
-                r4_warp() * R4_RING_NBYTES);
+                r4_warp() * r4_ring<Rows>::nbytes);
     typename Rows::Cursor at = rows.first();
     r4_copies<Rows> copies = {at, nullptr, 0, 0};
     r4_escapes header = {0, 0, 0, 0, 0};
@@ -225,7 +262,7 @@ static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned nc
         if (rows.has(at)) header = rows.header(at);
         r4_begin_row(rows, nslices, lane, copies);
 #pragma unroll
-        for (int i = 0; i < R4_NSTAGES - 1; i++)
+        for (int i = 0; i < Rows::nstages - 1; i++)
             r4_copy_span(rows, nslices, ring, lane, copies);
     };
     const bool has_started = rows.prepare(start);
@@ -248,13 +285,13 @@ static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned nc
         if (rows.has(next)) header = rows.header(next);
 #pragma unroll 1
         for (unsigned slice = 0; slice < nslices; slice += 2 * R4_GROUP_NSLICES) {
-            r4_wait_copies<R4_NSTAGES - 2>();
+            r4_wait_copies<Rows::nstages - 2>();
             __syncwarp();
             r4_copy_span(rows, nslices, ring, lane, copies);
             bool flagged = e.span_mask >> (slice / (2 * R4_GROUP_NSLICES) >> shift) & 1;
             sum = r4_add_span(sum, ring + slot, x_here, slice / R4_GROUP_NSLICES, nslices - slice,
                               bases, lane, flagged, escapes, e);
-            slot = r4_next_slot(slot);
+            slot = r4_ring<Rows>::next(slot);
             x_here += R4_SPAN_NCOLS * 4;
         }
         rows.put(at, lane, r4_add_lanes(sum));

@@ -20,6 +20,8 @@ struct r4_item {
 enum { R4_NO_EXPERT = ~0u };
 
 template <int P> struct r4_expert_rows : r4_raw_x {
+    static constexpr int nstages = R4_GATHER_NSTAGES;
+
     r4_part parts[P];
     const unsigned short *x;
     unsigned ncols, nrows; /* nrows: of an item */
@@ -47,7 +49,7 @@ template <int P> struct r4_expert_rows : r4_raw_x {
         first_row = start % nrows;
         nitems = (first_row + run + nrows - 1) / nrows;
         items = (r4_item *)(xs + (size_t)nitems * r4_ngroups(ncols) * R4_GROUP_NCOLS +
-                            blockDim.x / 32 * (R4_RING_NBYTES / 4));
+                            blockDim.x / 32 * (nstages * R4_SPAN_NBYTES / 4));
     }
 
     /* Without lhs, each row of x has items_per_x items. */

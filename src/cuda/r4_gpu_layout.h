@@ -24,8 +24,8 @@ enum {
     R4_GROUP_NBYTES = 768,
     R4_SPAN_NCOLS = 1024,
     R4_SPAN_NBYTES = 1536,
-    R4_NSTAGES = 2, /* spans that a warp of the matvec keeps in shared memory */
-    R4_RING_NBYTES = R4_NSTAGES * R4_SPAN_NBYTES,
+    R4_MATVEC_NSTAGES = 3, /* spans that a warp keeps in shared memory */
+    R4_GATHER_NSTAGES = 2,
     R4_SLICE_CODES_AT = 128, /* byte of a slice, and of a group, where codes begin */
     R4_GROUP_CODES_AT = 512,
     R4_CODE_ESCAPE = 15,

@@ -11,6 +11,8 @@
 #include "cuda/r4_parts.cuh"
 
 template <int P> struct r4_plain_rows : r4_raw_x {
+    static constexpr int nstages = R4_MATVEC_NSTAGES;
+
     r4_part parts[P];
     const unsigned short *x;
     unsigned stride, nrows; /* of all parts */

@@ -86,6 +86,12 @@ template <int AT> static __device__ __forceinline__ unsigned r4_shared4(unsigned
     return v;
 }
 
+template <int AT> static __device__ __forceinline__ unsigned r4_shared2(unsigned address) {
+    unsigned short v;
+    asm volatile("ld.shared.u16 %0, [%1 + %2];" : "=h"(v) : "r"(address), "n"(AT));
+    return v;
+}
+
 template <int AT>
 static __device__ __forceinline__ void r4_put_shared_floats(unsigned address, const float v[4]) {
     asm volatile("st.shared.v4.f32 [%0 + %5], {%1, %2, %3, %4};" ::"r"(address), "f"(v[0]),

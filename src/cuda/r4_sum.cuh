@@ -8,9 +8,9 @@ static __device__ __forceinline__ float r4_widen(unsigned bf16) {
     return __uint_as_float(bf16 << 16);
 }
 
-/* The sum of all lanes' sums, in every lane. A loop, as each step is much machine code. */
+/* The sum of all lanes' sums, in every lane. */
 static __device__ __forceinline__ float r4_add_lanes(float sum) {
-#pragma unroll 1
+#pragma unroll
     for (int apart = 16; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(~0u, sum, apart);
     return sum;

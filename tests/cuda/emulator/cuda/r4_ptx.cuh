@@ -69,6 +69,10 @@ template <int AT> static inline unsigned r4_shared4(unsigned address) {
     return emulator::get_shared<unsigned>(address + AT);
 }
 
+template <int AT> static inline unsigned r4_shared2(unsigned address) {
+    return emulator::get_shared<unsigned short>(address + AT);
+}
+
 template <int TO, int FROM> static inline void r4_copy(unsigned to, const unsigned char *from) {
     emulator::copy_later(to + TO, *(const uint4 *)(from + FROM));
 }
