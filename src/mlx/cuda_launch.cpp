@@ -1,6 +1,7 @@
 // cuda_launch.cpp - see cuda_launch.h.
 #include "mlx/cuda_launch.h"
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <tuple>
 
 #include "mlx/backend/cuda/cuda.h"
+#include "mlx/r4_path.h"
 
 extern "C" const gpu_sources gpu_sources; // cmake/embed.cmake makes them
 
@@ -130,22 +132,56 @@ const Gpu &gpu_of(mx::Stream s) {
     return known.emplace(s.device.index, gpu).first->second;
 }
 
-// The machine code of one kernel.
-const std::string &code_of(const char *kernel, const gpu_facts &facts) {
+// Eight bytes of the same hash: std::hash of libstdc++ is MurmurHash64A, each step of which can be
+// undone. Nothing where it is another function.
+std::optional<std::string> same_hash(const std::string &text) {
+    constexpr uint64_t seed = 0xc70f6907, times = 0xc6a4a7935bd1e995, back = 0x5f7a0ea7e59b19bd;
+    static_assert(times * back == 1, "modulo 2^64");
+    auto mix = [](uint64_t v) { return v ^ (v >> 47); }; // undoes itself
+    std::string eight(8, '\0');
+    uint64_t v = std::hash<std::string>{}(text);
+    v = (mix(mix(v) * back) * back) ^ seed ^ (eight.size() * times);
+    v = mix(v * back) * back;
+    std::memcpy(eight.data(), &v, eight.size());
+    if (std::hash<std::string>{}(eight) != std::hash<std::string>{}(text)) return std::nullopt;
+    return eight;
+}
+
+// The machine code of one kernel, and what stands for it once MLX knows it. At each launch MLX
+// 0.32.2 hashes the code, some microseconds, to find what it made of it the first time; it looks
+// for nothing but the kernel's name and this hash.
+struct Code {
+    std::string image, alias;
+    std::atomic<bool> is_known = false;
+};
+
+Code &code_of(const char *kernel, const gpu_facts &facts) {
     static std::mutex lock;
-    static std::map<std::pair<std::string, int>, std::string> compiled;
+    static std::map<std::pair<std::string, int>, Code> compiled;
     std::lock_guard guard(lock);
     auto &code = compiled[{kernel, facts.major * 10 + facts.minor}];
-    if (!code.empty()) return code;
+    if (!code.image.empty()) return code;
     const auto &entry = all_entries().at(kernel);
     char *image = nullptr, message[GPU_MESSAGE_NBYTES];
     size_t nbytes = 0;
     if (gpu_compile(&::gpu_sources, entry.file, entry.defines.c_str(), facts.major, facts.minor,
                     &image, &nbytes, message))
         throw std::runtime_error(message);
-    code.assign(image, nbytes);
+    code.image.assign(image, nbytes);
     std::free(image);
+    code.alias = r4_mlx_is_proven() ? same_hash(code.image).value_or(code.image) : code.image;
     return code;
+}
+
+Arrays make_node(const CudaLaunch &launch, const std::string &code, mx::Stream s,
+                 const Arrays &inputs, const std::vector<mx::Shape> &shapes,
+                 const std::vector<mx::Dtype> &dtypes) {
+    const auto &grid = launch.grid;
+    auto nthreads = static_cast<int>(grid.nthreads);
+    return mx::fast::precompiled_cuda_kernel(
+        launch.kernel, code, inputs, shapes, dtypes, launch.scalars,
+        {static_cast<int>(grid.nblocks) * nthreads, 1, 1}, {nthreads, 1, 1},
+        static_cast<int>(grid.shared_nbytes), std::nullopt, true, s);
 }
 
 } // namespace
@@ -168,41 +204,14 @@ const char *cuda_gemm_entry(const r4_gemm_kernel &k) {
     return found->first.c_str();
 }
 
-static Arrays make_node(const CudaLaunch &launch, const std::string &code, mx::Stream s,
-                        const Arrays &inputs, const std::vector<mx::Shape> &shapes,
-                        const std::vector<mx::Dtype> &dtypes) {
-    const auto &grid = launch.grid;
-    auto nthreads = static_cast<int>(grid.nthreads);
-    return mx::fast::precompiled_cuda_kernel(
-        launch.kernel, code, inputs, shapes, dtypes, launch.scalars,
-        {static_cast<int>(grid.nblocks) * nthreads, 1, 1}, {nthreads, 1, 1},
-        static_cast<int>(grid.shared_nbytes), std::nullopt, true, s);
-}
-
 Arrays cuda_node(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs,
                  const std::vector<mx::Shape> &shapes, const std::vector<mx::Dtype> &dtypes) {
-    return make_node(launch, code_of(launch.kernel, gpu_of(s).facts), s, inputs, shapes, dtypes);
-}
-
-// Eight bytes of the same hash: std::hash of libstdc++ is MurmurHash64A, each step of which can be
-// undone. Nothing where it is another function.
-static std::optional<std::string> same_hash(const std::string &text) {
-    constexpr uint64_t seed = 0xc70f6907, times = 0xc6a4a7935bd1e995, back = 0x5f7a0ea7e59b19bd;
-    static_assert(times * back == 1, "modulo 2^64");
-    auto mix = [](uint64_t v) { return v ^ (v >> 47); }; // undoes itself
-    std::string eight(8, '\0');
-    uint64_t v = std::hash<std::string>{}(text);
-    v = (mix(mix(v) * back) * back) ^ seed ^ (eight.size() * times);
-    v = mix(v * back) * back;
-    std::memcpy(eight.data(), &v, eight.size());
-    if (std::hash<std::string>{}(eight) != std::hash<std::string>{}(text)) return std::nullopt;
-    return eight;
+    return make_node(launch, code_of(launch.kernel, gpu_of(s).facts).image, s, inputs, shapes,
+                     dtypes);
 }
 
 // Nodes are made anew for each token, while what a launch is hardly changes: without this, MLX
-// would copy the machine code each time. It would also hash the code each time, some microseconds,
-// to find what it made of it the first time. It looks for nothing but the kernel's name and this
-// hash, so that after the first time a text of eight bytes stands for the code.
+// would copy the machine code each time.
 void cuda_run(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs, Arrays outputs) {
     using Key = std::tuple<const char *, unsigned, int, Scalars>;
     constexpr size_t most = 512; // launches are few, but for the lengths of prompts
@@ -217,14 +226,18 @@ void cuda_run(const CudaLaunch &launch, mx::Stream s, const Arrays &inputs, Arra
         shapes.push_back(out.shape());
         dtypes.push_back(out.dtype());
     }
-    const auto &code = code_of(launch.kernel, gpu_of(s).facts);
-    auto make = [&](const std::string &text) {
-        return make_node(launch, text, s, inputs, shapes, dtypes)[0].primitive_ptr();
+    auto &code = code_of(launch.kernel, gpu_of(s).facts);
+    auto run = [&](const std::string &text) {
+        auto made = make_node(launch, text, s, inputs, shapes, dtypes)[0].primitive_ptr();
+        made->eval_gpu(inputs, outputs);
+        return made;
     };
-    auto first = make(code);
-    first->eval_gpu(inputs, outputs);
-    auto alias = same_hash(code);
-    primitive = alias ? make(*alias) : first;
+    if (code.is_known) {
+        primitive = run(code.alias);
+    } else { // not kept: it would be hashed again
+        run(code.image);
+        code.is_known = true;
+    }
 }
 
 } // namespace binade
