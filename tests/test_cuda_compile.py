@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 GPUS = ["sm_80", "sm_89", "sm_90a", "sm_100", "sm_120"]
-EMPTY_NBYTES = 5000  # machine code without instructions has no more
+EMPTY_NBYTES = 4000  # empty ones have up to 3,752, the least of the others 4,512
 # Kernel, its file, definitions.
 KERNELS = [
     ("matvec_1", "matvec", "R4_NPARTS=1"),
@@ -148,7 +148,7 @@ if sys.platform == "linux":  # NVIDIA has no compiler for macOS
         assert status == 0, log
         assert "warning" not in log, log
         assert list_entries(code) == [f"binade_r4_{kernel}".encode()]
-        assert len(code) <= EMPTY_NBYTES or not is_empty
+        assert (len(code) < EMPTY_NBYTES) == is_empty
 
     def test_an_error_is_an_error():
         status, log, _ = compile_device_code("sm_90a", b"__global__ void k() { nowhere(); }")

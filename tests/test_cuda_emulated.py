@@ -76,6 +76,8 @@ CHANGES = [
      "test_cuda_matvec"),
     ("r4_engine.cuh", "    });\n    __syncthreads();", "    });", "test_cuda_matvec"),
     ("r4_engine.cuh", "            __syncwarp();\n", "", "test_cuda_matvec"),
+    ("r4_engine.cuh", "if constexpr (I + 2 < R4_GROUP_NSLICES)",
+     "if constexpr (I + 3 < R4_GROUP_NSLICES)", "test_cuda_matvec"),
     ("r4_sum.cuh", "apart = 16; apart > 0; apart /= 2", "apart = 1; apart < 32; apart *= 2",
      "test_cuda_matvec"),
     ("r4_normed.cuh", "sum = lane < nwarps ? sums[lane] : 0.0f;\n        __syncthreads();",

@@ -25,7 +25,8 @@ static size_t staged_nbytes(unsigned ncols) {
     return (size_t)((ncols + 511) / 512) * 2048;
 }
 
-/* Of as many spans a warp. */
+enum { MATVEC_NSTAGES = 3, GATHER_NSTAGES = 2 }; /* spans of a warp's ring */
+
 static size_t rings_nbytes(unsigned nthreads, unsigned nstages) {
     return nthreads / 32 * (size_t)nstages * R4_SPAN_NBYTES;
 }
@@ -39,18 +40,19 @@ static void test_matvec(void) {
         for (size_t c = 0; c < COUNT_OF(cols); c++) {
             const struct r4_device *device = &devices[d];
             struct r4_grid grid = {7, 7, 7};
-            bool fits = staged_nbytes(cols[c]) + rings_nbytes(128, 3) <= device->shared_most;
+            bool fits =
+                staged_nbytes(cols[c]) + rings_nbytes(128, MATVEC_NSTAGES) <= device->shared_most;
             bool found = r4_matvec_grid(device, cols[c], 100, &grid);
             CHECK(found == fits, "device %zu, %u columns: %d", d, cols[c], found);
             if (!found) {
                 CHECK(grid.nblocks == 7, "a grid that is none was written");
                 continue;
             }
-            size_t nbytes = staged_nbytes(cols[c]) + rings_nbytes(grid.nthreads, 3);
+            size_t nbytes = staged_nbytes(cols[c]) + rings_nbytes(grid.nthreads, MATVEC_NSTAGES);
             CHECK(is_block(grid.nthreads) && nbytes <= device->shared_most,
                   "device %zu, %u columns: %u threads", d, cols[c], grid.nthreads);
             CHECK(grid.nthreads == 1024 ||
-                      nbytes + rings_nbytes(grid.nthreads, 3) > device->shared_most,
+                      nbytes + rings_nbytes(grid.nthreads, MATVEC_NSTAGES) > device->shared_most,
                   "device %zu, %u columns: more threads have room", d, cols[c]);
             CHECK(grid.shared_nbytes == device->shared_most, "shared memory differs by launch");
             CHECK(grid.nblocks == (device->nprocessors < 100 ? device->nprocessors : 100),
@@ -65,9 +67,11 @@ static void test_matvec(void) {
 static void check_gather(const struct r4_device *device, unsigned ncols, size_t n, size_t taken) {
     struct r4_grid grid;
     if (!r4_gather_grid(device, ncols, n, taken, &grid)) {
-        CHECK(n > 1 || staged_nbytes(ncols) + 8 + rings_nbytes(128, 2) > device->shared_most,
+        CHECK(n > 1 || staged_nbytes(ncols) + 8 + rings_nbytes(128, GATHER_NSTAGES) >
+                           device->shared_most,
               "%u columns, %zu x %zu refused", ncols, n, taken);
-        CHECK(2 * (staged_nbytes(ncols) + 8) + rings_nbytes(128, 2) > device->shared_most,
+        CHECK(2 * (staged_nbytes(ncols) + 8) + rings_nbytes(128, GATHER_NSTAGES) >
+                  device->shared_most,
               "%u columns, %zu x %zu refused", ncols, n, taken);
         return;
     }
@@ -82,7 +86,8 @@ static void check_gather(const struct r4_device *device, unsigned ncols, size_t 
     CHECK(at == nrows, "%zu of %zu rows", at, nrows);
     CHECK(is_block(grid.nthreads) && grid.shared_nbytes == device->shared_most, "%u threads",
           grid.nthreads);
-    CHECK(most * (staged_nbytes(ncols) + 8) + rings_nbytes(grid.nthreads, 2) <= device->shared_most,
+    CHECK(most * (staged_nbytes(ncols) + 8) + rings_nbytes(grid.nthreads, GATHER_NSTAGES) <=
+              device->shared_most,
           "%u columns, %zu x %zu: %zu items in a run", ncols, n, taken, most);
     CHECK(grid.nblocks >= (nrows < device->nprocessors ? nrows : device->nprocessors),
           "%u blocks leave multiprocessors idle", grid.nblocks);

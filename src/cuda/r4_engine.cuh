@@ -136,7 +136,7 @@ static __device__ __forceinline__ void r4_stage_x(const Rows &rows, unsigned nco
 
 enum { R4_SPAN_NCHUNKS = R4_SPAN_NBYTES / 16 };
 
-/* A warp's copies to its ring: the span after next of what it multiplies. */
+/* A warp's copies to its ring, nstages - 1 spans ahead of what it multiplies. */
 template <class Rows> struct r4_copies {
     typename Rows::Cursor at;
     const uint4 *from;
@@ -205,31 +205,36 @@ static __device__ __forceinline__ float r4_add_singles(float sum, unsigned here,
     return sum;
 }
 
-/* The slices of a span, which begins with group g; nslices: of the row, from there on. */
+/* The slices of a span without escapes; nslices: of the row, from there on. */
 static __device__ __forceinline__ float r4_add_span(float sum, unsigned here, unsigned xs,
-                                                    unsigned g, unsigned nslices, unsigned bases,
-                                                    unsigned lane, bool flagged,
-                                                    const unsigned *escapes, r4_escapes &e) {
-    if (nslices >= 2 * R4_GROUP_NSLICES && !flagged) {
+                                                    unsigned nslices, unsigned bases,
+                                                    unsigned lane) {
+    if (nslices >= 2 * R4_GROUP_NSLICES) {
         sum = r4_add_whole<0>(sum, here, xs, bases, lane);
         return r4_add_whole<R4_GROUP_NBYTES>(sum, here, xs, bases, lane);
     }
-    if (!flagged) {
-        if (nslices >= R4_GROUP_NSLICES) {
-            sum = r4_add_whole<0>(sum, here, xs, bases, lane);
-            here += R4_GROUP_NBYTES;
-            xs += R4_GROUP_NCOLS * 4;
-            nslices -= R4_GROUP_NSLICES;
-        }
-        return r4_add_singles(sum, here, xs, nslices, bases, lane);
+    if (nslices >= R4_GROUP_NSLICES) {
+        sum = r4_add_whole<0>(sum, here, xs, bases, lane);
+        here += R4_GROUP_NBYTES;
+        xs += R4_GROUP_NCOLS * 4;
+        nslices -= R4_GROUP_NSLICES;
     }
+    return r4_add_singles(sum, here, xs, nslices, bases, lane);
+}
+
+/* The same of a flagged span, which begins with group g, with its escapes. */
+static __device__ __forceinline__ float r4_add_flagged(float sum, unsigned here, unsigned xs,
+                                                       unsigned g, unsigned nslices, unsigned bases,
+                                                       unsigned lane, const unsigned *escapes,
+                                                       r4_escapes &e) {
     int nleft = (int)min(nslices, 2u * R4_GROUP_NSLICES);
 #pragma unroll 1
     for (; nleft > 0; nleft -= R4_GROUP_NSLICES, g++) {
         r4_share share;
         unsigned pairs[8];
         if (nleft >= R4_GROUP_NSLICES)
-            share = {r4_shared16<0>(here + 16 * lane), r4_shared8<512>(here + 8 * lane)};
+            share = {r4_shared16<0>(here + 16 * lane),
+                     r4_shared8<R4_GROUP_CODES_AT>(here + 8 * lane)};
         else
             share = r4_read_singles((const unsigned char *)__cvta_shared_to_generic(here), lane,
                                     (unsigned)nleft);
@@ -242,8 +247,7 @@ static __device__ __forceinline__ float r4_add_span(float sum, unsigned here, un
     return sum;
 }
 
-/* xs: shared memory, 16-byte aligned: nstaged * ngroups * 512 floats, then each warp's ring.
- */
+/* xs: shared memory, 16-byte aligned: nstaged * ngroups * 512 floats, then a ring for each warp. */
 template <class Rows>
 static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned ncols,
                                                    unsigned per_lane, float *xs) {
@@ -289,8 +293,12 @@ static __device__ __forceinline__ void r4_multiply(const Rows &rows, unsigned nc
             __syncwarp();
             r4_copy_span(rows, nslices, ring, lane, copies);
             bool flagged = e.span_mask >> (slice / (2 * R4_GROUP_NSLICES) >> shift) & 1;
-            sum = r4_add_span(sum, ring + slot, x_here, slice / R4_GROUP_NSLICES, nslices - slice,
-                              bases, lane, flagged, escapes, e);
+            const unsigned here = ring + slot, nleft = nslices - slice;
+            if (!flagged)
+                sum = r4_add_span(sum, here, x_here, nleft, bases, lane);
+            else
+                sum = r4_add_flagged(sum, here, x_here, slice / R4_GROUP_NSLICES, nleft, bases,
+                                     lane, escapes, e);
             slot = r4_ring<Rows>::next(slot);
             x_here += R4_SPAN_NCOLS * 4;
         }

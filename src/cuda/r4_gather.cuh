@@ -49,7 +49,7 @@ template <int P> struct r4_expert_rows : r4_raw_x {
         first_row = start % nrows;
         nitems = (first_row + run + nrows - 1) / nrows;
         items = (r4_item *)(xs + (size_t)nitems * r4_ngroups(ncols) * R4_GROUP_NCOLS +
-                            blockDim.x / 32 * (nstages * R4_SPAN_NBYTES / 4));
+                            blockDim.x / 32 * (r4_ring<r4_expert_rows>::nbytes / 4));
     }
 
     /* Without lhs, each row of x has items_per_x items. */

@@ -22,8 +22,7 @@ static size_t staged_nbytes(unsigned ncols) {
     return (size_t)r4_ngroups(ncols) * R4_GROUP_NCOLS * sizeof(float);
 }
 
-/* Of the rings of all warps. */
-static size_t ring_nbytes(unsigned nthreads, unsigned nstages) {
+static size_t rings_nbytes(unsigned nthreads, unsigned nstages) {
     return (size_t)(nthreads / WARP) * nstages * R4_SPAN_NBYTES;
 }
 
@@ -37,7 +36,7 @@ int r4_matvec_grid(const struct r4_device *device, unsigned ncols, size_t nrows,
                    struct r4_grid *grid) {
     if (nrows > INT_MAX) return 0;
     for (unsigned nthreads = NTHREADS_MOST; nthreads >= NTHREADS_LEAST; nthreads /= 2) {
-        size_t nbytes = staged_nbytes(ncols) + ring_nbytes(nthreads, R4_MATVEC_NSTAGES);
+        size_t nbytes = staged_nbytes(ncols) + rings_nbytes(nthreads, R4_MATVEC_NSTAGES);
         size_t nblocks = nrows < device->nprocessors ? nrows : device->nprocessors;
         if (nbytes <= device->shared_most) return put(grid, nblocks, nthreads, device->shared_most);
     }
@@ -54,7 +53,7 @@ int r4_gather_grid(const struct r4_device *device, unsigned ncols, size_t nitems
                    struct r4_grid *grid) {
     if (nitems == 0 || taken == 0 || taken > INT_MAX / nitems) return 0;
     for (unsigned nthreads = NTHREADS_MOST; nthreads >= NTHREADS_LEAST; nthreads /= 2) {
-        size_t nrows = nitems * taken, rings = ring_nbytes(nthreads, R4_GATHER_NSTAGES);
+        size_t nrows = nitems * taken, rings = rings_nbytes(nthreads, R4_GATHER_NSTAGES);
         if (rings > device->shared_most) continue;
         size_t room = (device->shared_most - rings) / (staged_nbytes(ncols) + ITEM_NBYTES);
         size_t nblocks = nrows < device->nprocessors ? nrows : device->nprocessors;

@@ -163,13 +163,15 @@ static inline run_length read_length(int argc, char **argv) {
     exit(2);
 }
 
-static const unsigned check_cols[] = {4, 100, 128, 520, 704, 768, 1152, 2112, 2816, 4096, 17408};
+static const unsigned check_cols[] = {4,   100,  128,  384,  520,  704,  768,
+                                      896, 1152, 2112, 2816, 4096, 17408};
 
 /* Whether a run of this length takes a weight. */
 static inline bool is_taken(run_length length, unsigned nrows, unsigned ncols, int of) {
     if (length == LEAST)
-        return of == CANCELLING    ? ncols == 520
+        return of == CANCELLING    ? ncols == 520 || ncols == 896
                : of == FEW_ESCAPES ? ncols == 704 || ncols == 1152
+               : of == MODEL       ? ncols == 704
                                    : ncols == 100 && of == TINY;
     if (length == FEW) return (ncols == 520 || ncols == 704 || ncols == 4096) && of % 3 == 1;
     return (size_t)nrows * ncols <= 1500000;

@@ -13,7 +13,7 @@
 
 typedef std::vector<uint16_t> array;
 
-static const unsigned fused_cols[] = {100, 520, 704, 2112, 4096, 8192};
+static const unsigned fused_cols[] = {100, 520, 704, 896, 2112, 4096, 8192};
 static const unsigned block_sizes[] = {1024, 256, 128};
 
 /* All patterns; the products with factors 1, 1/256 and -1 of a weight of one column meet them. */
