@@ -72,8 +72,8 @@ CONTROLS = [
 ]
 # A file of src/cuda, what is changed there, the program that must fail.
 CHANGES = [
-    ("r4_engine.cuh", "r4_wait_copies<Rows::nstages - 2>();", "r4_wait_copies<Rows::nstages - 1>();",
-     "test_cuda_matvec"),
+    ("r4_engine.cuh", "r4_wait_copies<Rows::nstages - 2>();",
+     "r4_wait_copies<Rows::nstages - 1>();", "test_cuda_matvec"),
     ("r4_engine.cuh", "    });\n    __syncthreads();", "    });", "test_cuda_matvec"),
     ("r4_engine.cuh", "            __syncwarp();\n", "", "test_cuda_matvec"),
     ("r4_engine.cuh", "if constexpr (I + 2 < R4_GROUP_NSLICES)",
