@@ -76,14 +76,15 @@ def list_builds():
     for gpu in GPUS:
         for kernel in KERNELS:
             yield gpu, *kernel, False
-    for numbers in GEMM_KERNELS:
-        kernel = name_kernel("gemm", ("R4_NX", "R4_PER_LANE", "R4_NSPLITS", "R4_NPARTS"), numbers)
-        yield "sm_90a", *kernel, False
-        yield "sm_80", *kernel, True
-    for numbers in SKINNY_KERNELS:
-        kernel = name_kernel("skinny", ("R4_NX", "R4_PER_LANE", "R4_NSPLITS"), numbers)
-        yield "sm_90a", *kernel, False
-        yield "sm_80", *kernel, True
+    names = ("R4_NX", "R4_PER_LANE", "R4_NSPLITS")
+    for file, names_of, kernels in (
+        ("gemm", (*names, "R4_NPARTS"), GEMM_KERNELS),
+        ("skinny", names, SKINNY_KERNELS),
+    ):
+        for numbers in kernels:
+            kernel = name_kernel(file, names_of, numbers)
+            yield "sm_90a", *kernel, False
+            yield "sm_80", *kernel, True
     for gpu, *numbers in MMA_KERNELS:
         names = ("R4_PER_LANE", "R4_ORDER", "R4_NPARTS")
         yield gpu, *name_kernel("gemm_mma", names, numbers), False
