@@ -123,7 +123,7 @@ template <int PER_LANE, int NX, int HEIGHT, class Items> struct r4_gemm_decoder 
             if (piece_of(e.held) == piece) {
                 unsigned row = warp + escapes_row * R4_NDECODERS;
                 unsigned at = w + byte_of(row, r4_column(e.held >> 8, PER_LANE));
-                unsigned short weight = r4_read_shared2(at);
+                unsigned weight = r4_shared2<0>(at);
                 r4_put_shared2(at, (unsigned short)((weight & 0x807f) | (e.held & 0xff) << 7));
                 advance(e);
             }

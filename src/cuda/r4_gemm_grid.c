@@ -13,10 +13,6 @@ enum {
     NSLOTS_USEFUL = 8,
 };
 
-static size_t divide_up(size_t n, size_t by) {
-    return n / by + (n % by > 0);
-}
-
 /* ---- Shared memory --------------------------------------------------------------------------- */
 
 /* Kernels by mma.sync have 64 rows of x, and those with two accumulators half of the registers. */
@@ -62,7 +58,7 @@ static double piece_cycles(unsigned nx, unsigned height) {
 }
 
 static size_t count_items(const struct r4_gemm_product *p, unsigned nx, unsigned height) {
-    return divide_up(p->taken, height) * p->nparts * divide_up(p->nx, nx);
+    return r4_ceil_div(p->taken, height) * p->nparts * r4_ceil_div(p->nx, nx);
 }
 
 size_t r4_clusters_at_once(const struct r4_device *device, unsigned n) {
@@ -80,10 +76,10 @@ static double cycles(const struct r4_device *device, const struct r4_gemm_produc
     if (p->nexperts) {
         double nrows = p->nx / (double)p->nexperts;
         double nx_tiles = nrows < nx ? 1 : nrows / nx + 0.5;
-        return nx_tiles * p->nexperts * p->nparts * (double)divide_up(p->taken, height) /
+        return nx_tiles * p->nexperts * p->nparts * (double)r4_ceil_div(p->taken, height) /
                device->nprocessors * item;
     }
-    return (double)divide_up(count_items(p, nx, height), r4_clusters_at_once(device, nblocks)) *
+    return (double)r4_ceil_div(count_items(p, nx, height), r4_clusters_at_once(device, nblocks)) *
            item;
 }
 
@@ -114,13 +110,12 @@ static int choose(const struct r4_device *device, const struct r4_gemm_product *
 
 /* Whether each split has columns: the kernels would wait for ever for one that has none. */
 static int have_columns(unsigned ncols, unsigned nsplits) {
-    size_t split_nunits = divide_up(divide_up(ncols, nsplits), R4_UNIT_NCOLS);
+    size_t split_nunits = r4_ceil_div(r4_ceil_div(ncols, nsplits), R4_UNIT_NCOLS);
     return (nsplits - 1) * split_nunits * R4_UNIT_NCOLS < ncols;
 }
 
 static int can_split(const struct r4_gemm_product *p) {
     if (p->nexperts) return p->way == R4_GEMM_WGMMA || p->way == R4_GEMM_MMA;
-    if (p->way == R4_GEMM_SKINNY && p->nx > R4_SKINNY_NX_MOST) return 0;
     if (r4_gemm_has_clusters(p->way))
         return p->nsplits > 0 && p->nsplits <= R4_GEMM_NSPLITS_MOST &&
                have_columns(p->ncols, p->nsplits);

@@ -83,12 +83,6 @@ static __device__ __forceinline__ void r4_put_shared2(unsigned to, unsigned shor
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(a) : "memory");
 }
 
-static __device__ __forceinline__ unsigned short r4_read_shared2(unsigned from) {
-    unsigned short a;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(a) : "r"(from) : "memory");
-    return a;
-}
-
 /* ---- wgmma ----------------------------------------------------------------------------------- */
 
 /* An operand at a shared address: rows of 128 bytes, their 16-byte chunks swizzled within each

@@ -59,9 +59,7 @@ template <int NX> struct r4_gemm_slots {
     __device__ bool has_unit(unsigned unit) const { return unit >= unit0 && unit < unit1; }
     /* Groups of R4 that have some of them. */
     __device__ unsigned group0() const { return unit0 * R4_UNIT_NCOLS / R4_GROUP_NCOLS; }
-    __device__ unsigned group1() const {
-        return r4_divide_up(unit1 * R4_UNIT_NCOLS, R4_GROUP_NCOLS);
-    }
+    __device__ unsigned group1() const { return r4_ngroups(unit1 * R4_UNIT_NCOLS); }
 
     /* By one thread. A slot is full once each decoder has written its part and the copies of each
      * thread that copies are there. */

@@ -14,10 +14,6 @@ enum {
     COUNT_NBLOCKS = 4,        /* of a multiprocessor */
 };
 
-static size_t divide_up(size_t n, size_t by) {
-    return n / by + (n % by > 0);
-}
-
 static size_t staged_nbytes(unsigned ncols) {
     return (size_t)r4_ngroups(ncols) * R4_GROUP_NCOLS * sizeof(float);
 }
@@ -44,7 +40,7 @@ int r4_matvec_grid(const struct r4_device *device, unsigned ncols, size_t nrows,
 }
 
 int r4_matvec_any_grid(size_t nrows, struct r4_grid *grid) {
-    return put(grid, divide_up(nrows, NTHREADS / WARP), NTHREADS, 0);
+    return put(grid, r4_ceil_div(nrows, NTHREADS / WARP), NTHREADS, 0);
 }
 
 /* A run of m rows meets at most (m - 2) / taken + 2 items, so that with room for r items it may
@@ -59,7 +55,7 @@ int r4_gather_grid(const struct r4_device *device, unsigned ncols, size_t nitems
         size_t nblocks = nrows < device->nprocessors ? nrows : device->nprocessors;
         if (room < nitems) {
             if (room < 2) continue;
-            size_t nneeded = divide_up(nrows, (room - 1) * taken + 1);
+            size_t nneeded = r4_ceil_div(nrows, (room - 1) * taken + 1);
             if (nblocks < nneeded) nblocks = nneeded;
         }
         return put(grid, nblocks, nthreads, device->shared_most);
@@ -69,8 +65,8 @@ int r4_gather_grid(const struct r4_device *device, unsigned ncols, size_t nitems
 
 static int put_rebuild(unsigned ncols, size_t nrows, unsigned ngroups, struct r4_grid *grid) {
     if (nrows > INT_MAX) return 0;
-    size_t nwarps = nrows * divide_up(r4_ngroups(ncols), ngroups);
-    return put(grid, divide_up(nwarps, NTHREADS / WARP), NTHREADS, 0);
+    size_t nwarps = nrows * r4_ceil_div(r4_ngroups(ncols), ngroups);
+    return put(grid, r4_ceil_div(nwarps, NTHREADS / WARP), NTHREADS, 0);
 }
 
 int r4_rebuild_grid(unsigned ncols, size_t nout, struct r4_grid *grid) {
@@ -82,7 +78,7 @@ int r4_rows_grid(unsigned ncols, size_t nids, struct r4_grid *grid) {
 }
 
 int r4_load_grid(size_t nrows, struct r4_grid *grid) {
-    return put(grid, divide_up(nrows, R4_LOAD_NWARPS), R4_LOAD_NWARPS * WARP, 0);
+    return put(grid, r4_ceil_div(nrows, R4_LOAD_NWARPS), R4_LOAD_NWARPS * WARP, 0);
 }
 
 int r4_scan_grid(size_t nrows, struct r4_grid *grid) {
@@ -93,7 +89,7 @@ int r4_scan_grid(size_t nrows, struct r4_grid *grid) {
 int r4_count_grid(const struct r4_device *device, size_t nrows, unsigned ncols,
                   struct r4_grid *grid) {
     if (nrows > INT_MAX) return 0;
-    size_t nblocks = divide_up(nrows * ncols, COUNT_NWEIGHTS);
+    size_t nblocks = r4_ceil_div(nrows * ncols, COUNT_NWEIGHTS);
     size_t most = (size_t)COUNT_NBLOCKS * device->nprocessors;
     return put(grid, nblocks < most ? nblocks : most, NTHREADS, 0);
 }

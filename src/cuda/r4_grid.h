@@ -21,6 +21,11 @@ struct r4_grid {
     unsigned nblocks, nthreads, shared_nbytes;
 };
 
+/* n / by, rounded up. */
+static inline size_t r4_ceil_div(size_t n, size_t by) {
+    return n / by + (n % by > 0);
+}
+
 /* nrows: of all parts. Also 0 where x is too large to stage: then binade_r4_matvec_any. */
 int r4_matvec_grid(const struct r4_device *device, unsigned ncols, size_t nrows,
                    struct r4_grid *grid);

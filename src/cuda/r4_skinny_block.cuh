@@ -34,9 +34,7 @@ template <int NX> struct r4_skinny_block {
     unsigned nslots, nstages, nturns;     /* nturns: warps of a tile */
 
     __device__ unsigned group0() const { return unit0 * R4_UNIT_NCOLS / R4_GROUP_NCOLS; }
-    __device__ unsigned group1() const {
-        return (unit1 * R4_UNIT_NCOLS + R4_GROUP_NCOLS - 1) / R4_GROUP_NCOLS;
-    }
+    __device__ unsigned group1() const { return r4_ngroups(unit1 * R4_UNIT_NCOLS); }
     __device__ unsigned nhalves() const { return 2 * (group1() - group0()); }
     __device__ bool has_unit(unsigned unit) const { return unit >= unit0 && unit < unit1; }
 

@@ -65,8 +65,8 @@ template <int PER_LANE> struct r4_skinny_half {
                 const unsigned codes = raw + R4_SLICE_CODES_AT - 2 * word;
                 w.raw[n][i].x = has0 ? r4_shared4<0>(raw) : 0;
                 w.raw[n][i].y = has1 ? r4_shared4<R4_SLICE_NBYTES>(raw) : 0;
-                w.codes[n][i] = r4_join_codes(has0 ? r4_read_shared2(codes) : 0,
-                                              has1 ? r4_read_shared2(codes + R4_SLICE_NBYTES) : 0);
+                w.codes[n][i] = r4_join_codes(has0 ? r4_shared2<0>(codes) : 0,
+                                              has1 ? r4_shared2<R4_SLICE_NBYTES>(codes) : 0);
             }
     }
 

@@ -2,10 +2,6 @@
 
 #include "cuda/r4_gpu_layout.h"
 
-static size_t divide_up(size_t n, size_t by) {
-    return n / by + (n % by > 0);
-}
-
 /* Of a kernel with room for nx: 8, 16 or 32. */
 static unsigned count_x_rows(unsigned nx) {
     return nx <= 8 ? 8 : nx <= 16 ? 16 : 32;
@@ -23,8 +19,8 @@ static double cycles(const struct r4_device *device, const struct r4_gemm_produc
     const double nhalves = p->ncols / (R4_GROUP_NCOLS / 2.0) / p->nsplits;
     double half = turn > alone ? turn : alone;
     if (shared > half) half = shared;
-    double nrounds = (double)divide_up(divide_up(p->taken, (size_t)shape->height),
-                                       r4_clusters_at_once(device, p->nsplits));
+    double nrounds = (double)r4_ceil_div(r4_ceil_div(p->taken, (size_t)shape->height),
+                                         r4_clusters_at_once(device, p->nsplits));
     double next = p->nsplits > 1 ? start : next_item;
     return start + nrounds * nhalves * half + (nrounds - 1) * next;
 }
@@ -60,7 +56,7 @@ static int share_out(const struct r4_device *device, unsigned nx, unsigned heigh
 int r4_skinny_choose(const struct r4_device *device, const struct r4_gemm_product *p, unsigned *nx,
                      struct r4_gemm_shape *shape) {
     const unsigned n = p->tile_nx ? p->tile_nx : count_x_rows(p->nx);
-    const unsigned nhalves = 2 * (unsigned)divide_up(p->ncols, R4_GROUP_NCOLS);
+    const unsigned nhalves = 2 * r4_ngroups(p->ncols);
     struct r4_gemm_shape tried;
     double least = 0;
     int found = 0;

@@ -46,10 +46,6 @@ static inline void r4_put_shared2(unsigned to, unsigned short a) {
     emulator::put_shared(to, a);
 }
 
-static inline unsigned short r4_read_shared2(unsigned from) {
-    return emulator::get_shared<unsigned short>(from);
-}
-
 static inline unsigned long long r4_describe(unsigned address) {
     const unsigned long long swizzle_128 = 1ull << 62, eight_rows = 1024 >> 4;
     return (address & 0x3ffff) >> 4 | 1ull << 16 | eight_rows << 32 | swizzle_128;
